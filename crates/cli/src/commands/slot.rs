@@ -1,6 +1,7 @@
 //! `novale slot`: the slots of a pool, one by one.
 
 mod change;
+mod in_use;
 mod status;
 
 use std::path::PathBuf;

@@ -22,8 +22,8 @@ use crate::base::voice::Voice;
 use crate::base::words::{self, ForPrograms};
 use crate::holders::facts::{Answer, Facts};
 use crate::holders::holder;
-use crate::mounts::background;
 use crate::mounts::mount::Request;
+use crate::mounts::{background, empty};
 use crate::pools::locked::PoolLock;
 use crate::pools::slots::{self, Found};
 use crate::pools::{memory, remaining};
@@ -87,6 +87,7 @@ pub(crate) fn run(request: &Request) -> Result<()> {
     };
     serve(request, &pool, server.device());
     write_back(pool.fs.clone(), voice.clone())?;
+    empty::start(pool.fs.clone(), voice.clone())?;
     announce(request, &found, &server)?;
     let event = wait(&next_event, &pool, &voice)?;
     end(server, request, event, &voice).inspect_err(|error| voice.send(&in_words(error)))

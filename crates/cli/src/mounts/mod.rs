@@ -5,6 +5,7 @@
 pub(crate) mod again;
 pub(crate) mod background;
 pub(crate) mod daemon;
+pub(crate) mod empty;
 pub(crate) mod helper;
 pub(crate) mod mount;
 pub(crate) mod remount;

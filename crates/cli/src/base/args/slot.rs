@@ -69,27 +69,39 @@ pub(crate) struct SlotAddArgs {
     pub(crate) slots: Vec<PathBuf>,
 }
 
-/// Take a slot out of a pool that nobody uses.
+/// Take a slot out of a pool, or empty it while the pool is mounted.
 ///
 /// All that the pool's last slot has is moved to the others; where another one is to go, the last takes its
 /// place, which must be at least as long. A call that was cut off may be made again with the same slots, and
 /// goes on; until then the pool can be mounted, and takes no new pages from the last slot, which `novale slot
 /// status` calls leaving. The slot that went is no slot of a pool after it.
+///
+/// Of a pool that is mounted the daemon does the long part, beside all who use it: it empties the last slot but
+/// for pages of inodes and lanes. The slot goes by the same call once the pool is unmounted. Where the daemon
+/// ends before, the next mount goes on, and so does the same call. Files whose own pages a program has mapped
+/// stay until it has given them up.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  novale slot remove /mnt/pmem1/slot /mnt/pmem0/slot /mnt/pmem2/slot")]
+  novale slot remove /mnt/pmem1/slot /mnt/pmem0/slot /mnt/pmem2/slot
+  novale slot remove --no-wait /mnt/pmem1/slot /mnt/novale")]
 pub(crate) struct SlotRemoveArgs {
-    /// Take back a removal that was cut off: new pages come from the last slot again.
+    /// Take back a removal that was cut off, or that a mount is at: new pages come from the last slot again.
     #[arg(long)]
     pub(crate) cancel: bool,
+    /// Of a mounted pool: return once it is asked for.
+    #[arg(long)]
+    pub(crate) no_wait: bool,
+    /// Of a mounted pool: move so many pages of 4 KB a second at most, 4096 unless said; 0: as fast as it goes.
+    #[arg(long, value_name = "PAGES")]
+    pub(crate) pace: Option<u32>,
     /// Print JSON; of a failure, an object with `error`.
     #[arg(long)]
     pub(crate) json: bool,
     /// The slot that is to go.
     #[arg(value_name = "OLD")]
     pub(crate) slot: PathBuf,
-    /// All other slots of the pool, in any order.
-    #[arg(required = true, value_name = "SLOT")]
+    /// All other slots of the pool, in any order, or the directory that the pool is mounted on.
+    #[arg(required = true, value_name = "SLOT|DIR")]
     pub(crate) slots: Vec<PathBuf>,
 }
 

@@ -1,4 +1,5 @@
-//! `novale slot add`, `remove`, `replace`: the slots of a pool that nobody uses. All that can be refused is,
+//! `novale slot add`, `remove`, `replace`: the slots of a pool that nobody uses, or of which
+//! one leaves while it is mounted. All that can be refused is,
 //! before anything is changed.
 
 use std::ops::Range;
@@ -14,6 +15,7 @@ use serde::Serialize;
 use crate::base::args::{NewSlotArgs, SlotAddArgs, SlotRemoveArgs, SlotReplaceArgs};
 use crate::base::progress::{AllCpus, Bar};
 use crate::base::size::show_size;
+use crate::commands::slot::{in_use, named};
 use crate::holders::holder;
 use crate::pools::locked::PoolLock;
 use crate::pools::slot_files::{self, Changed};
@@ -61,8 +63,11 @@ pub(super) fn add(args: &SlotAddArgs) -> Result<()> {
 
 pub(super) fn remove(args: &SlotRemoveArgs) -> Result<()> {
     let old = one(&args.slot)?;
-    let pool = with(&old, &args.slots)?;
+    let pool = with(&old, &named(&args.slots)?)?;
     slots::refuse_twice(&pool)?;
+    if let Some(mounted) = in_use::find(&pool)? {
+        return mounted.remove(args, &old);
+    }
     let others = without(&pool, &old);
     if !args.cancel && is_gone(&old) && slots::find(&others).is_ok() {
         return tell(args.json, "removed", true, None, &old);

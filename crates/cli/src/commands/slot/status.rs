@@ -2,7 +2,8 @@
 
 use anyhow::Result;
 use novale_core::{
-    SlotInfo, live_clients, live_failed, live_free, live_wear, saved_free, saved_wear,
+    EmptyProgress, EmptyState, SlotInfo, live_clients, live_failed, live_free, live_wear,
+    saved_free, saved_wear, slots_asked,
 };
 use novale_pm::PmOptions;
 use novale_posix::join::JoinError;
@@ -11,6 +12,7 @@ use uuid::Uuid;
 
 use crate::base::args::SlotStatusArgs;
 use crate::base::size::show_size;
+use crate::commands::slot::in_use::pages_left;
 use crate::commands::slot::named;
 use crate::holders::patience::patiently;
 use crate::pools::memory;
@@ -46,6 +48,48 @@ struct SlotStatus {
     endurance: Option<u64>,
     /// Of all that it endures, what it has got.
     worn_percent: Option<f64>,
+    /// How far its emptying is, while the pool is in use.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    emptying: Option<Emptying>,
+}
+
+/// How far the emptying of a slot is.
+#[derive(Debug, Serialize)]
+struct Emptying {
+    /// `waiting`, `moving`, or `emptied`: then what is left goes when nobody uses the pool.
+    state: &'static str,
+    pages_moved: u64,
+    pages_left: Option<u64>,
+    /// Files that stay as long as programs have their own pages mapped.
+    files_mapped: u64,
+}
+
+impl Emptying {
+    fn new(found: &Found, known: &Known, slot: u8) -> Option<Self> {
+        let so_far = known.emptying?;
+        Some(Self {
+            state: match so_far.state {
+                EmptyState::Moving => "moving",
+                EmptyState::Emptied => "emptied",
+                EmptyState::Waiting
+                | EmptyState::NoRoom
+                | EmptyState::Stays
+                | EmptyState::Failed => "waiting",
+            },
+            pages_moved: so_far.moved,
+            pages_left: pages_left(found, known.free.as_deref(), slot),
+            files_mapped: so_far.mapped,
+        })
+    }
+
+    fn show(&self) -> Result<()> {
+        let left = self.pages_left.map_or_else(|| "?".to_owned(), |left| left.to_string());
+        let mapped = match self.files_mapped {
+            0 => String::new(),
+            files => format!(", {files} files mapped"),
+        };
+        say!("          {}: {} pages moved, {left} left{mapped}", self.state, self.pages_moved)
+    }
 }
 
 /// What is known of all slots at once.
@@ -55,6 +99,7 @@ struct Known {
     failed: u64,
     free: Option<Vec<u64>>,
     lines: Option<Vec<u64>>,
+    emptying: Option<EmptyProgress>,
 }
 
 pub(crate) fn run(args: &SlotStatusArgs) -> Result<()> {
@@ -83,6 +128,7 @@ fn known(found: &Found) -> Result<Known> {
             // Of tables for slots that are not seen here it is not known where they are.
             free: if found.is_whole() { live_free(&arena, &found.info)? } else { None },
             lines: live_wear(&arena, &found.info)?,
+            emptying: Some(slots_asked(&arena, None)),
         });
     }
     let pm = found.open(PmOptions { read_only: true, ..PmOptions::default() })?;
@@ -115,6 +161,7 @@ impl Status {
                 worn_percent: lines.zip(endurance).map(|(lines, writes)| {
                     real(lines) * LINE_BYTES * 100.0 / (real(bytes) * real(writes))
                 }),
+                emptying: Emptying::new(found, known, slot.index).filter(|_| slot.is_leaving),
             }
         });
         Self {
@@ -162,6 +209,7 @@ fn show(status: &Status) -> Result<()> {
             slot.memory.unwrap_or("?"),
             slot.path.as_deref().unwrap_or("-")
         )?;
+        slot.emptying.as_ref().map_or(Ok(()), Emptying::show)?;
     }
     Ok(())
 }

@@ -1,0 +1,170 @@
+//! `novale slot remove` of a pool that is mounted: its daemon empties the slot, which goes when nobody uses the
+//! pool any more.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use novale_arena::Arena;
+use novale_core::{
+    EmptyState, Progress, SlotAsk, ask_of_slots, live_clients, live_free, mounts_served,
+    slots_asked, wait_for_slots,
+};
+use novale_posix::join::JoinError;
+use serde::Serialize;
+
+use crate::base::args::SlotRemoveArgs;
+use crate::base::progress::Bar;
+use crate::mounts::empty::PACE;
+use crate::pools::slots::{self, Found};
+
+/// How long a daemon is given to begin.
+const ANSWER_MAX: Duration = Duration::from_secs(20);
+const LOOK: Duration = Duration::from_millis(100);
+/// Pages of a slot that are its own: at its front, and the last.
+const OWN_PAGES: u64 = novale_layout::FIRST_FREE_PAGE + 1;
+
+/// A pool that a daemon serves.
+pub(super) struct Mounted {
+    found: Found,
+    arena: Arena,
+}
+
+/// What was done, as JSON shows it.
+#[derive(Debug, Serialize)]
+struct Emptied {
+    done: &'static str,
+    /// The slot that is emptied: the pool's last one.
+    slot: u8,
+    path: String,
+    /// Pages in use there: those of inodes and lanes, which go when nobody uses the pool.
+    pages_left: Option<u64>,
+    /// Files whose own pages programs have mapped.
+    files_mapped: u64,
+}
+
+/// The pool of these slots, if a mount serves it.
+pub(super) fn find(pool: &[PathBuf]) -> Result<Option<Mounted>> {
+    // What is no whole pool is not mounted for writing.
+    let Ok(found) = slots::find(pool) else { return Ok(None) };
+    let arena = match found.arena()?.open() {
+        Ok(arena) => arena,
+        Err(JoinError::NotOpen) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    let is_served = mounts_served(&arena).any(|(client, _)| !arena.is_dead_client(&client));
+    Ok(is_served.then_some(Mounted { found, arena }))
+}
+
+impl Mounted {
+    pub(super) fn remove(&self, args: &SlotRemoveArgs, old: &Path) -> Result<()> {
+        let (number, path) = self.last(old)?;
+        let ask = if args.cancel {
+            SlotAsk::Cancel(number)
+        } else {
+            SlotAsk::Empty(number, args.pace.unwrap_or(PACE))
+        };
+        let turn = ask_of_slots(&self.arena, ask);
+        let done = if args.no_wait { "begun" } else { self.wait(turn, number)? };
+        let facts = Emptied {
+            done,
+            slot: number,
+            path: path.display().to_string(),
+            pages_left: self.pages_left(number)?,
+            files_mapped: slots_asked(&self.arena, Some(turn)).mapped,
+        };
+        if args.json {
+            return say!("{}", serde_json::to_string_pretty(&facts)?);
+        }
+        facts.tell(old)
+    }
+
+    /// The slot that is to be emptied for another one to go: the last.
+    fn last(&self, old: &Path) -> Result<(u8, &Path)> {
+        let (slots, paths) = (&self.found.info.slots, &self.found.paths);
+        let going = slots.iter().zip(paths).find(|(_, path)| path.as_path() == old);
+        let (going, _) = going.context("the slot that is to go is none of the pool's")?;
+        let last = slots.iter().zip(paths).next_back().filter(|_| slots.len() > 1);
+        let Some((last, path)) = last else {
+            bail!("it is the only slot of its pool: replace it, or remove the pool's file");
+        };
+        if last.pages < going.pages {
+            bail!(
+                "{} would take the place of {}, and is shorter: replace one of the two by a longer slot first, \
+                 unmounted",
+                path.display(),
+                old.display()
+            );
+        }
+        Ok((last.index, path))
+    }
+
+    /// Waits until it is done.
+    fn wait(&self, turn: u64, slot: u8) -> Result<&'static str> {
+        let (begun, bar) = (Instant::now(), Bar::new());
+        loop {
+            let so_far = slots_asked(&self.arena, Some(turn));
+            match so_far.state {
+                EmptyState::Waiting if !so_far.is_last => {
+                    bail!("another command has asked something else of the pool's slots meanwhile")
+                }
+                EmptyState::Waiting if begun.elapsed() > ANSWER_MAX => {
+                    bail!("the mount does not begin with it: it may be stopped")
+                }
+                EmptyState::Waiting => {}
+                EmptyState::Moving => {
+                    let left = self.pages_left(slot)?.unwrap_or(0);
+                    let (done, total) = (so_far.moved, so_far.moved + left);
+                    bar.show(Progress { what: "moving pages", done, total });
+                }
+                EmptyState::Emptied => return Ok("emptied"),
+                EmptyState::Stays => return Ok("kept"),
+                EmptyState::NoRoom => bail!(
+                    "slot {slot} stays: the other slots have no room for what it has in use and what is kept \
+                     back: free space, or add a slot first"
+                ),
+                EmptyState::Failed => {
+                    bail!("slot {slot} can't be emptied: the mount's log says why")
+                }
+            }
+            if live_clients(&self.arena).is_empty() {
+                bail!(
+                    "the pool is not in use any more: what was moved stays so; the same command goes on, and \
+                     so does the next mount"
+                );
+            }
+            wait_for_slots(&self.arena, turn, &so_far, LOOK);
+        }
+    }
+
+    fn pages_left(&self, slot: u8) -> Result<Option<u64>> {
+        Ok(pages_left(&self.found, live_free(&self.arena, &self.found.info)?.as_deref(), slot))
+    }
+}
+
+/// Pages in use of a slot, `free` being those that are free of each.
+pub(super) fn pages_left(found: &Found, free: Option<&[u64]>, slot: u8) -> Option<u64> {
+    let pages = found.info.slots.get(usize::from(slot))?.pages;
+    let free = free?.get(usize::from(slot))?;
+    Some(pages.saturating_sub(OWN_PAGES + free))
+}
+
+impl Emptied {
+    fn tell(&self, old: &Path) -> Result<()> {
+        let (slot, path) = (self.slot, &self.path);
+        match self.done {
+            "kept" => return say!("kept: slot {slot}, {path}, takes new pages again"),
+            "begun" => {
+                return say!("begun: slot {slot}, {path}; `novale slot status` says how far it is");
+            }
+            _ => {}
+        }
+        let left = self.pages_left.map_or_else(|| "some".to_owned(), |left| left.to_string());
+        say!("emptied: slot {slot}, {path}, gets no new pages; {left} of inodes and lanes remain")?;
+        if self.files_mapped > 0 {
+            say!("{} files stay there as long as programs map their pages", self.files_mapped)?;
+        }
+        let place = if Path::new(path) == old { "" } else { ", and takes the place of the other" };
+        say!("it goes with the next `novale slot remove` of the unmounted pool{place}")
+    }
+}

@@ -1,0 +1,171 @@
+//! The daemon's part in a slot's leaving: it empties the slot while the pool is used, so many pages a second,
+//! until it is asked to let it stay. What is asked, and how far it is, stands in the arena. One that an earlier
+//! daemon has begun with is gone on with.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use novale_core::{Ctx, EmptyState, Error, Fs, SlotAsk};
+use novale_posix::wall_clock_ns;
+
+use crate::base::voice::Voice;
+
+/// Pages a second, unless said: 16 MB.
+pub(crate) const PACE: u32 = 4096;
+/// How long nothing is looked at while nothing is asked.
+const IDLE: Duration = Duration::from_secs(600);
+/// How often is looked after files that are mapped.
+const MAPPED: Duration = Duration::from_secs(10);
+/// And after operations that have pages there in hand.
+const IN_HAND: Duration = Duration::from_millis(100);
+
+/// What was asked, with its number.
+type Ask = (u64, SlotAsk);
+
+/// Starts the thread that does it, which ends with the pool.
+pub(crate) fn start(fs: Arc<Fs>, voice: Arc<Voice>) -> Result<()> {
+    let emptier = Emptier { fs, voice };
+    let run = move || emptier.run();
+    std::thread::Builder::new().name("novale-empty".to_owned()).spawn(run).map(drop)?;
+    Ok(())
+}
+
+struct Emptier {
+    fs: Arc<Fs>,
+    voice: Arc<Voice>,
+}
+
+fn now() -> Ctx {
+    Ctx { now_ns: wall_clock_ns(), hint: 0 }
+}
+
+impl Emptier {
+    fn run(&self) {
+        // Of a pool that is just opened nothing is asked: its slots say what was begun.
+        let begun = |slot| (0, SlotAsk::Empty(slot, PACE));
+        let mut seen = 0;
+        let mut ask = self.fs.leaving_slot().map(begun);
+        loop {
+            let next = match ask {
+                Some(asked) => {
+                    seen = asked.0;
+                    self.serve(asked)
+                }
+                None => self.next(seen, IDLE),
+            };
+            ask = match next {
+                Ok(next) => next,
+                Err(Error::Closed) => return,
+                Err(error) => {
+                    self.voice.say(&format!("emptying a slot: {error}"));
+                    self.fs.tell_emptying(seen, EmptyState::Failed);
+                    None
+                }
+            };
+        }
+    }
+
+    /// What is asked next, if anything is within a time.
+    fn next(&self, seen: u64, within: Duration) -> Result<Option<Ask>, Error> {
+        let until = Instant::now() + within;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            let next = self.fs.wait_for_slot_ask(seen, left)?;
+            if next.is_some() || left.is_zero() {
+                return Ok(next);
+            }
+        }
+    }
+
+    /// Does what was asked; returns what is asked meanwhile.
+    fn serve(&self, (turn, ask): Ask) -> Result<Option<Ask>, Error> {
+        match ask {
+            SlotAsk::Cancel(slot) => {
+                self.fs.end_leaving(&now(), slot)?;
+                self.fs.tell_emptying(turn, EmptyState::Stays);
+                Ok(None)
+            }
+            SlotAsk::Empty(slot, pace) => {
+                let room = self.fs.begin_leaving(&now(), slot)?;
+                if !room.is_enough() {
+                    return self.give_up(turn, slot);
+                }
+                self.fs.count_emptied(None);
+                self.fs.tell_emptying(turn, EmptyState::Moving);
+                match self.empty(turn, slot, pace) {
+                    Err(Error::NoSpace) => self.give_up(turn, slot),
+                    Err(error) if !matches!(error, Error::Closed) => {
+                        // The pool has all that it had.
+                        self.fs.end_leaving(&now(), slot)?;
+                        Err(error)
+                    }
+                    done => done,
+                }
+            }
+        }
+    }
+
+    fn give_up(&self, turn: u64, slot: u8) -> Result<Option<Ask>, Error> {
+        self.fs.end_leaving(&now(), slot)?;
+        self.voice.say(&format!("slot {slot} stays: the others have no room for what it has"));
+        self.fs.tell_emptying(turn, EmptyState::NoRoom);
+        Ok(None)
+    }
+
+    /// Goes through all inodes until a round moves nothing, and operations have nothing in hand there.
+    fn empty(&self, turn: u64, slot: u8, pace: u32) -> Result<Option<Ask>, Error> {
+        loop {
+            let (mut asked, mut failed) = (None, None);
+            let round = self.fs.empty_round(&now(), slot, &mut |moved| {
+                self.fs.count_emptied(Some(moved));
+                match self.next(turn, time_for(moved, pace)) {
+                    Ok(next) => asked = next,
+                    Err(error) => failed = Some(error),
+                }
+                asked.is_none() && failed.is_none()
+            })?;
+            if let Some(error) = failed {
+                return Err(error);
+            }
+            if round.is_stopped {
+                return Ok(asked);
+            }
+            self.fs.tell_mapped(round.mapped);
+            let wait = if round.moved > 0 {
+                Duration::ZERO
+            } else if self.fs.is_in_hand(slot)? {
+                self.fs.settle_dead()?;
+                IN_HAND
+            } else {
+                self.fs.tell_emptying(turn, EmptyState::Emptied);
+                if round.mapped == 0 {
+                    return Ok(None);
+                }
+                MAPPED
+            };
+            let asked = self.next(turn, wait)?;
+            if asked.is_some() {
+                return Ok(asked);
+            }
+        }
+    }
+}
+
+/// How long so many pages are to take.
+fn time_for(pages: u64, pace: u32) -> Duration {
+    let nanos = pages.saturating_mul(1_000_000_000);
+    nanos.checked_div(pace.into()).map_or(Duration::ZERO, Duration::from_nanos)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn so_many_pages_take_their_time() {
+        assert_eq!(time_for(64, 64), Duration::from_secs(1));
+        assert_eq!(time_for(64, 0), Duration::ZERO);
+        assert_eq!(time_for(0, 7), Duration::ZERO);
+    }
+}
