@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use novale_arena::{Arena, PidInfo};
 use novale_core::{
     BufferRules, Ctx, Error, Fallocate, FileKind, Form, Fs, Ino, MkfsOptions, Mode, NewInode, Node,
-    OpenOptions, RenameMode, Serial, SetAttr, WriteBack, has_left_behind, mkfs,
+    OpenOptions, RenameMode, Serial, SetAttr, SetXattr, WriteBack, has_left_behind, mkfs,
 };
 use novale_pm::{Pm, PmOptions, SlotLock, SlotSpec};
 use support::{MB, open_as, pool, verify};
@@ -217,6 +217,18 @@ fn a_removed_file_stores_nothing() {
     let use_now = fs.buffer_use().unwrap();
     assert_eq!((use_now.blocks, use_now.pages_reserved), (0, 0));
     assert!(matches!(fs.getattr(ino), Err(Error::Stale)));
+}
+
+/// A capability is gone when the write returns, and not when its bytes go to the pool.
+#[test]
+fn a_write_takes_capabilities_away_at_once() {
+    let fs = open_as(pool(&[16 * MB], 2), &buffered());
+    let (node, name) = (Node::current(create(&fs, "f")), b"security.capability");
+    fs.write(&CTX, node.ino, 0, &[1; 100]).unwrap();
+    fs.setxattr(&CTX, node, &SetXattr { name, value: &[1; 20], ..SetXattr::default() }).unwrap();
+    fs.write(&CTX, node.ino, 50, &[2; 100]).unwrap();
+    assert!(matches!(fs.getxattr(node, name), Err(Error::NoAttribute)));
+    assert_eq!(contents(&fs, node.ino), [[1; 50].as_slice(), &[2; 100]].concat());
 }
 
 /// A pool in a file, of which a client opened the arena and left, and another one died, as all clients had then.

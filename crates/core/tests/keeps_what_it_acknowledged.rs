@@ -237,3 +237,31 @@ fn a_full_pool_still_overwrites_and_deletes() {
     fs.unlink(&ctx(8), Node::ROOT, b"big").unwrap();
     assert!(fs.statfs().unwrap().pages_available > 2000);
 }
+
+/// Free space in single pages: a write that begins within a page has its first page in an extent of its own.
+#[test]
+fn large_writes_go_to_space_in_pieces() {
+    let fs = open(pool(&[8 * MB]), Form::Auto);
+    let create = |name: &str| fs.create(&ctx(1), Node::ROOT, name.as_bytes(), &file(0o644));
+    let (full, large) = (create("full").unwrap().ino, create("large").unwrap().ino);
+    let mut expected = vec![3; 60_000];
+    fs.write(&ctx(3), large, 0, &expected).unwrap();
+    let mut pages = 0;
+    while fs.append(&ctx(1), full, &[1; 4096]).is_ok() {
+        pages += 1;
+    }
+    for page in (0..pages).step_by(2) {
+        fs.fallocate(&ctx(2), full, Fallocate::PunchHole, page * 4096, 4096).unwrap();
+    }
+    for offset in (1..60).map(|turn| turn * 337) {
+        let data: Vec<u8> = (0..40_000_u32).map(|at| (at / 7 + offset) as u8).collect();
+        expected[offset as usize..][..data.len()].copy_from_slice(&data);
+        fs.write(&ctx(3), large, u64::from(offset), &data).unwrap();
+        assert_eq!(contents(&fs, large), expected);
+    }
+    let left = contents(&fs, full);
+    assert!(
+        left.chunks(4096).zip([0, 1].into_iter().cycle()).all(|(page, byte)| page == [byte; 4096])
+    );
+    verify(&fs.into_pm());
+}

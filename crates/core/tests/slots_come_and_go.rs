@@ -8,7 +8,7 @@ mod support;
 use novale_core::{
     Ctx, Error, Fs, Ino, NewInode, NewSlot, Node, OpenOptions, Placement, Serial, SetAttr,
     SetXattr, UpdatePolicy, XattrMode, add_slot, forget_slot, inspect, remove_last_slot,
-    replace_slot, room_to_leave, set_leaving, slot_header,
+    replace_slot, room_to_leave, saved_wear, set_leaving, slot_header,
 };
 use novale_layout::{FileKind, PmAddr};
 use novale_pm::{Pm, PmOptions, Purpose};
@@ -155,6 +155,24 @@ fn a_slot_is_added_and_used() {
     assert!(fs.wear().unwrap().last() > before.last(), "nothing was stored to the new slot");
     fs.close().unwrap();
     judge(fs.into_pm());
+}
+
+/// Its cells are as worn as they were, whatever became of its bytes.
+#[test]
+fn a_slot_that_comes_back_has_its_wear() {
+    let wear_of =
+        |pm: &Pm, slot: usize| *saved_wear(pm, &inspect(pm).unwrap()).unwrap().get(slot).unwrap();
+    let (pm, emptied) = empty(filled(&[16 * MB, 8 * MB, 8 * MB]), 2);
+    emptied.unwrap();
+    let worn = wear_of(&pm, 2);
+    assert!(worn > 0);
+    remove_last_slot(&pm, &Serial, &|_| ()).unwrap();
+    let (left, out) = (with(&pm, 2, None), copied(&[(&pm, 2)]));
+    forget_slot(&out);
+    let coming = NewSlot { pm: &out, uuid: [9; 16], endurance: 0 };
+    add_slot(&left, &coming, &Serial, &|_| ()).unwrap();
+    let pm = judge(with(&left, 2, Some(&out)));
+    assert!(wear_of(&pm, 2) >= worn);
 }
 
 #[test]

@@ -6,7 +6,8 @@ mod support;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use novale_core::{
-    Ctx, Error, FileKind, Form, Fs, Ino, NewInode, Node, OpenOptions, Serial, SetAttr, check,
+    Ctx, Error, FileKind, Form, Fs, Ino, NewInode, Node, OpenOptions, Serial, SetAttr, Written,
+    check,
 };
 use support::MB;
 
@@ -209,6 +210,29 @@ fn an_index_goes_with_its_view() {
     // An index of 100 nodes takes 50 KB, and 200 names take 5.
     assert!(files[1] < files[0] + 500_000, "{files:?}");
     assert!(directories[1] < directories[0] + 60_000, "{directories:?}");
+    is_sound(&fs);
+}
+
+/// Second copies of pages take room as long as a view knows of them, so they go before it does.
+#[test]
+fn a_files_pairs_go_before_its_view() {
+    const PAGES: u64 = 20;
+    let fs = fs(64, 0);
+    let ino = make(&fs, Ino::ROOT, "f", FileKind::File);
+    for page in 0..PAGES {
+        fs.write(&ctx(), ino, page * 4096, &[1; 4096]).unwrap();
+        fs.write(&ctx(), ino, page * 4096 + 64, &page.to_le_bytes()).unwrap();
+    }
+    assert!(Written::Paired.asked(&fs.pm().counters()).count > 0);
+    for other in 0..200 {
+        make(&fs, Ino::ROOT, &format!("other{other}"), FileKind::File);
+    }
+    assert!(fs.getattr(ino).unwrap().blocks < 2 * PAGES * 8);
+    for page in 0..PAGES {
+        let mut bytes = [0; 8];
+        fs.read(&ctx(), ino, page * 4096 + 64, &mut bytes).unwrap();
+        assert_eq!(u64::from_le_bytes(bytes), page);
+    }
     is_sound(&fs);
 }
 
