@@ -12,7 +12,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::mount::{MountFlags, UnmountFlags};
 
 use crate::mount_table::{MountTable, canonical_target, is_dead};
-use crate::place::Place;
+use crate::place::{Place, Spot};
 use crate::{MountEntry, MountOptions, UnknownOption, fusermount};
 
 /// What follows `fuse.` in the type.
@@ -134,12 +134,13 @@ pub fn mount(
     source: &OsStr,
     target: &Path,
 ) -> Result<(OwnedFd, Mounted), MountError> {
-    let target = directory(target)?;
+    let spot = Spot::of(target)?;
     let device = if privileged() {
-        mount_directly(options, source, &target)?
+        mount_directly(options, source, &spot)?
     } else {
-        fusermount::mount(&options.fusermount_words(), source, SUBTYPE, &target)?
+        fusermount::mount(&options.fusermount_words(), source, SUBTYPE, &spot.now()?)?
     };
+    let target = spot.now()?;
     let table = MountTable::read().map_err(MountError::Device)?;
     let top = table.top(&target).filter(|entry| entry.kind == KIND);
     let number = top.map(|entry| entry.device).ok_or_else(|| MountError::NotMounted {
@@ -152,7 +153,7 @@ pub fn mount(
 fn mount_directly(
     options: &MountOptions,
     source: &OsStr,
-    target: &Path,
+    spot: &Spot,
 ) -> Result<OwnedFd, MountError> {
     let device = rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
         .map_err(|error| MountError::Device(error.into()))?;
@@ -164,8 +165,8 @@ fn mount_directly(
         if options.allow_other == Some(false) { "" } else { ",allow_other" },
     );
     let data = CString::new(data).map_err(|_| MountError::Device(io::ErrorKind::Other.into()))?;
-    rustix::mount::mount(source, target, KIND, options.flags(), data.as_c_str())
-        .map_err(|error| called("mount", target, error))?;
+    rustix::mount::mount(source, spot.path(), KIND, options.flags(), data.as_c_str())
+        .or_else(|error| Err(called("mount", &spot.now()?, error)))?;
     Ok(device)
 }
 
@@ -189,16 +190,13 @@ pub fn mount_again(
     mount: &MountEntry,
     target: &Path,
 ) -> Result<(), MountError> {
-    let target = directory(target)?;
-    rustix::mount::mount_bind(&mount.target, &target)
-        .map_err(|error| called("mount", &target, error))?;
-    if !find(&target).is_ok_and(|there| there.device == mount.device) {
-        detach_top(&target)?;
-        return Err(MountError::NotMounted { target: mount.target.clone(), other: None });
-    }
+    let spot = Spot::of(target)?;
+    let shown = Place::of(&mount.target, mount.device)?;
+    rustix::mount::mount_bind(shown.path(), spot.path())
+        .map_err(|error| called("mount", target, error))?;
     let flags = options.flags() | MountFlags::BIND;
-    rustix::mount::mount_remount(&target, flags, c"")
-        .map_err(|error| called("remount", &target, error))
+    rustix::mount::mount_remount(spot.place()?.path(), flags, c"")
+        .map_err(|error| called("remount", target, error))
 }
 
 /// Detaches mounts of Novale from a directory whose daemons are gone; how many there were.
@@ -255,13 +253,38 @@ fn detach_top(target: &Path) -> Result<(), MountError> {
     }
 }
 
-fn directory(target: &Path) -> Result<PathBuf, MountError> {
-    let wrong = |why: String| MountError::Target { target: target.to_owned(), why };
-    let canonical = target.canonicalize().map_err(|error| wrong(error.to_string()))?;
-    let is_directory = std::fs::metadata(&canonical).map_err(|error| wrong(error.to_string()))?;
-    if is_directory.is_dir() { Ok(canonical) } else { Err(wrong("not a directory".to_owned())) }
-}
-
 pub(crate) fn called(call: &'static str, target: &Path, error: rustix::io::Errno) -> MountError {
     MountError::Call { call, target: target.to_owned(), error: error.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// It went where the path led by then.
+    #[test]
+    fn a_mount_is_made_on_the_directory_that_was_looked_at() {
+        if !privileged() || !Path::new("/dev/fuse").exists() {
+            println!("skipped: only root mounts directly");
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name| folder.path().canonicalize().unwrap().join(name);
+        let (looked_at, moved, other) = (at("looked_at"), at("moved"), at("other"));
+        std::fs::create_dir(&looked_at).unwrap();
+        std::fs::create_dir(&other).unwrap();
+        let spot = Spot::of(&looked_at).unwrap();
+        std::fs::rename(&looked_at, &moved).unwrap();
+        std::os::unix::fs::symlink(&other, &looked_at).unwrap();
+        let options = MountOptions::default();
+        let device = mount_directly(&options, OsStr::new("none"), &spot).unwrap();
+        let table = MountTable::read().unwrap();
+        let place = spot.place().unwrap();
+        let on_moved = table.top(&moved).filter(|entry| entry.kind == KIND).cloned();
+        let is_on_other = table.top(&other).is_some();
+        detach_top(&if is_on_other { other } else { place.path() }).unwrap();
+        drop(device);
+        assert!(on_moved.is_some() && !is_on_other);
+        assert_eq!(spot.now().unwrap(), moved);
+    }
 }

@@ -1,5 +1,5 @@
-//! Where a mount is, held on to: a path may have come to lead to another one since it was looked up, by the
-//! hand of who owns a directory on the way.
+//! Where a mount is or is to be, held on to: a path may have come to lead to another place since it was looked
+//! up, by the hand of who owns a directory on the way.
 
 use std::ffi::OsString;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -38,5 +38,53 @@ impl Place {
     pub(crate) fn path(&self) -> PathBuf {
         let folder = format!("/proc/self/fd/{}", self.folder.as_raw_fd());
         Path::new(&folder).join(&self.name)
+    }
+}
+
+/// A directory to mount on, from when it was looked at.
+#[derive(Debug)]
+pub(crate) struct Spot(OwnedFd);
+
+impl Spot {
+    /// The directory that a path leads to now.
+    pub(crate) fn of(target: &Path) -> Result<Self, MountError> {
+        let wrong = |error: std::io::Error| {
+            let why = match error.raw_os_error() {
+                Some(libc::ENOTDIR) if target.exists() => "not a directory".to_owned(),
+                _ => error.to_string(),
+            };
+            MountError::Target { target: target.to_owned(), why }
+        };
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let spot =
+            rustix::fs::open(target, flags, Mode::empty()).map_err(|error| wrong(error.into()))?;
+        // On a mount whose daemon is gone nothing is mounted.
+        rustix::fs::fstat(&spot).map_err(|error| wrong(error.into()))?;
+        Ok(Self(spot))
+    }
+
+    /// A path that leads to the directory itself, below whatever is mounted on it.
+    pub(crate) fn path(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}", self.0.as_raw_fd()))
+    }
+
+    /// Where it is by now, absolute and without links.
+    pub(crate) fn now(&self) -> Result<PathBuf, MountError> {
+        let path = self.path();
+        std::fs::read_link(&path).map_err(|error| MountError::Call {
+            call: "readlink",
+            target: path,
+            error,
+        })
+    }
+
+    /// The place of what is mounted on it.
+    pub(crate) fn place(&self) -> Result<Place, MountError> {
+        let now = self.now()?;
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let folder = rustix::fs::openat(&self.0, "..", flags, Mode::empty())
+            .map_err(|error| called("open", &now, error))?;
+        let name = now.file_name().map_or_else(|| OsString::from("."), OsString::from);
+        Ok(Place { folder, name })
     }
 }
