@@ -27,7 +27,9 @@ pub use base::error::{Error, Result};
 pub use base::exec::{Executor, Progress, Serial};
 pub use base::types::*;
 pub use fs::{Atime, Fs, OpenOptions};
-pub use life::attach::{ARENA_ABI, buffer_use_of, live_clients, live_failed, live_free};
+pub use life::attach::{
+    ARENA_ABI, buffer_use_of, live_clients, live_failed, live_free, stopped_clients,
+};
 pub use life::device::{emulate, emulated};
 pub use life::evacuate::EmptyRound;
 pub use life::left::has_left_behind;

@@ -12,8 +12,9 @@ mod harness;
 
 use std::process::Stdio;
 
-use harness::support::eventually;
+use harness::support::{eventually, facts, is_stopped, novale};
 use harness::{is_whole, mounted, succeeds, task};
+use rustix::process::{Pid, Signal, kill_process};
 
 /// Memory of the program's was asked for inside the library, whose lock a thread had that a signal
 /// had interrupted; and a child waited for a thread that only its parent had.
@@ -72,6 +73,31 @@ fn handlers_on_small_stacks_write() {
     is_whole(&scratch, &slot);
 }
 
+/// Others waited for it without a word.
+#[test]
+fn of_a_program_that_is_stopped_in_the_middle_others_are_told() {
+    let Some((scratch, slot)) = mounted("stopped_in_the_middle") else { return };
+    let mut busy = task(&scratch, "busy").stdout(Stdio::null()).spawn().unwrap();
+    let pid = Pid::from_child(&busy);
+    let stopped = || facts(&slot).get("stopped").cloned().unwrap();
+    let is_told = eventually(|| {
+        kill_process(pid, Signal::STOP).unwrap();
+        assert!(eventually(|| is_stopped(busy.id().into())));
+        let is_told = stopped() == serde_json::json!([busy.id()]);
+        if !is_told {
+            kill_process(pid, Signal::CONT).unwrap();
+        }
+        is_told
+    });
+    assert!(is_told, "it is never in the middle");
+    let text = novale(&["info", &slot]).out;
+    assert!(text.contains(&format!("(kill -CONT {}) or ends", busy.id())), "{text}");
+    busy.kill().unwrap();
+    busy.wait().unwrap();
+    assert_eq!(stopped(), serde_json::json!([]));
+    is_whole(&scratch, &slot);
+}
+
 mod tasks {
     use std::ffi::CString;
     use std::fs::{self, OpenOptions};
@@ -101,6 +127,18 @@ mod tasks {
                 unsafe { libc::write(fd, c"s".as_ptr().cast(), 1) };
                 unsafe { libc::close(fd) };
             }
+        }
+    }
+
+    /// Until it is killed.
+    #[test]
+    #[ignore = "a task of another test"]
+    fn busy() {
+        let path = Path::new(&std::env::var_os(PLACE).unwrap()).join("busy");
+        let file = OpenOptions::new().write(true).create_new(true).open(path).unwrap();
+        let bytes = vec![1; 1 << 20];
+        loop {
+            file.write_all_at(&bytes, 0).unwrap();
         }
     }
 

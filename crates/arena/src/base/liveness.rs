@@ -47,6 +47,12 @@ impl PidInfo {
         self.is_there() && (self.pid == std::process::id() || !is_being_killed(self.pid))
     }
 
+    /// Whether it was stopped: by a signal (`SIGSTOP`, Ctrl-Z), or by who traces it.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        self.is_there() && stat(self.pid).is_some_and(|stat| matches!(stat.state, 'T' | 't'))
+    }
+
     /// As [`PidInfo::is_alive`], but for one that is being killed, which may still be there.
     #[must_use]
     pub fn is_there(&self) -> bool {

@@ -169,6 +169,16 @@ impl Arena {
         if self.client(client.slot).is_some_and(|now| now.epoch == client.epoch) { word } else { 0 }
     }
 
+    /// Whether a client is in the middle of an operation.
+    #[must_use]
+    pub fn is_at_work(&self, client: &ClientInfo) -> bool {
+        let is_of_one = |index| {
+            let words = self.record_words(client.slot, index).ok().flatten();
+            words.is_some_and(RecordWords::is_claimed)
+        };
+        (client.slot as usize) < CLIENTS && (0..index_u32(RECORDS)).any(is_of_one)
+    }
+
     fn slot(&self, index: usize) -> Slot<'_> {
         Slot { all: self.client_slots(), first: index * CLIENT_WORDS }
     }

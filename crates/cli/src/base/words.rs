@@ -205,6 +205,14 @@ pub(crate) fn spelled(word: &str) -> String {
     }
 }
 
+/// What is told of a process that was stopped at work.
+pub(crate) fn of_stopped(pid: u32) -> String {
+    format!(
+        "process {pid}, in the middle of an operation: others wait until it goes on (kill -CONT {pid}) \
+         or ends"
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::{ForPrograms, Words};

@@ -10,6 +10,7 @@ use uuid::Uuid;
 
 use crate::base::args::InfoArgs;
 use crate::base::size::show_size;
+use crate::base::words::of_stopped;
 use crate::commands::set;
 use crate::holders::ask;
 use crate::holders::facts::Facts;
@@ -42,6 +43,8 @@ struct PoolFacts {
     mounted_at: Vec<String>,
     /// All processes that have it open for others to join.
     clients: Vec<u32>,
+    /// Those of them that were stopped (`SIGSTOP`, Ctrl-Z) in the middle of an operation.
+    stopped: Vec<u32>,
     /// False for a mount whose daemon does not answer.
     answers: bool,
     /// Whether what is acknowledged survives a power cut.
@@ -239,6 +242,7 @@ fn facts(found: &Found) -> Result<PoolFacts> {
             && (!info.clean || !mounted.is_empty())
             && first.is_some_and(holder::is_held),
         clients: found.arena().map(|arena| arena.live_clients()).unwrap_or_default(),
+        stopped: found.arena().map(|arena| arena.stopped_clients()).unwrap_or_default(),
         answers,
         mounted_at: mounted.iter().map(|mount| mount.target.display().to_string()).collect(),
         commits,
@@ -289,6 +293,9 @@ fn show(facts: &PoolFacts, survives: &str) -> Result<()> {
     if facts.clients.len() > 1 {
         let pids: Vec<String> = facts.clients.iter().map(ToString::to_string).collect();
         say!("clients   {}: processes {}", pids.len(), pids.join(" "))?;
+    }
+    for pid in &facts.stopped {
+        say!("stopped   {}", of_stopped(*pid))?;
     }
     if let Some(method) = &facts.method {
         say!("writes    {method}")?;

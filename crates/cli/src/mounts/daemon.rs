@@ -19,7 +19,7 @@ use crate::base::out::{in_words, tell};
 use crate::base::progress::{AllCpus, Bar, spin};
 use crate::base::size::show_size;
 use crate::base::voice::Voice;
-use crate::base::words::{self, ForPrograms};
+use crate::base::words::{self, ForPrograms, of_stopped};
 use crate::holders::facts::{Answer, Facts};
 use crate::holders::holder;
 use crate::mounts::mount::Request;
@@ -111,6 +111,7 @@ fn wait(next_event: &Receiver<Event>, pool: &OpenPool, voice: &Voice) -> Result<
     let interval = if pool.shared { SETTLING_INTERVAL } else { WEAR_INTERVAL };
     let lines = pool.fs.wear().map_or(0, |lines| lines.iter().sum());
     let mut keeper = Keeper { saved: Instant::now(), lines };
+    let mut told = Vec::new();
     loop {
         match next_event.recv_timeout(interval) {
             Err(RecvTimeoutError::Timeout) => {}
@@ -121,8 +122,18 @@ fn wait(next_event: &Receiver<Event>, pool: &OpenPool, voice: &Voice) -> Result<
         {
             voice.say(&format!("settling for clients that died: {error}"));
         }
+        told = tell_of_stopped(&pool.fs, &told, voice);
         keeper.tick(&pool.fs, voice);
     }
+}
+
+/// Says once of each client that was stopped at work that others may wait for it; which those are now.
+fn tell_of_stopped(fs: &Fs, told: &[u32], voice: &Voice) -> Vec<u32> {
+    let stopped = fs.stopped_clients();
+    for pid in stopped.iter().filter(|pid| !told.contains(pid)) {
+        voice.say(&format!("stopped: {}", of_stopped(*pid)));
+    }
+    stopped
 }
 
 /// Writes back, from time to time, what files have in slots of shared pages beyond what they may keep there,

@@ -103,6 +103,14 @@ pub fn live_clients(arena: &Arena) -> Vec<PidInfo> {
     there.filter(|client| !arena.is_dead_client(client)).map(|client| client.process).collect()
 }
 
+/// The numbers of the processes that were stopped in the middle of an operation: others wait for what they have locked.
+#[must_use]
+pub fn stopped_clients(arena: &Arena) -> Vec<u32> {
+    let there = arena.clients().filter(|client| !has_left(arena, *client));
+    let at_work = there.filter(|client| arena.is_at_work(client));
+    at_work.filter(|client| client.process.is_stopped()).map(|client| client.process.pid).collect()
+}
+
 /// Whether a pool is open in `arena`, by clients that live or that died with it.
 pub(crate) fn is_open(arena: &Arena) -> bool {
     arena.root()[STAGE].load(Ordering::Acquire) == OPEN
@@ -273,6 +281,12 @@ impl Fs {
             set_left(arena, fs.client.info(), false);
         }
         Ok(fs)
+    }
+
+    /// As [`stopped_clients`], of this pool's.
+    #[must_use]
+    pub fn stopped_clients(&self) -> Vec<u32> {
+        stopped_clients(self.arena())
     }
 
     /// Clients attached, this one and dead ones that nobody has settled for included.

@@ -16,7 +16,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use novale_arena::{Arena, ArenaError, Identity, PidInfo};
-use novale_core::{ARENA_ABI, Fs, has_left_behind, live_clients, mounts_served};
+use novale_core::{ARENA_ABI, Fs, has_left_behind, live_clients, mounts_served, stopped_clients};
 use novale_pm::Pm;
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
@@ -157,6 +157,12 @@ impl ArenaFile {
     pub fn live_clients(&self) -> Vec<u32> {
         let clients = self.open().map(|arena| live_clients(&arena)).unwrap_or_default();
         clients.into_iter().map(|process| process.pid).collect()
+    }
+
+    /// The processes that were stopped in the middle of an operation ([`novale_core::stopped_clients`]).
+    #[must_use]
+    pub fn stopped_clients(&self) -> Vec<u32> {
+        self.open().map(|arena| stopped_clients(&arena)).unwrap_or_default()
     }
 
     /// Whether all who had the pool open were killed, and may have left bytes here that the pool does not
