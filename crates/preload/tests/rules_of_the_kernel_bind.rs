@@ -2,7 +2,11 @@
 //! other users' links, by rules that the program lays on itself, by a mount's flags, by what runs.
 
 #![allow(clippy::unwrap_used, reason = "tests stop at what fails")]
-#![allow(clippy::cast_possible_truncation, reason = "numbers of calls, in a filter's fields")]
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "numbers of calls, in a filter's fields"
+)]
 #![allow(clippy::indexing_slicing, reason = "tests stop at what fails")]
 #![allow(unsafe_code, reason = "calls that std has no form of")]
 #![allow(clippy::undocumented_unsafe_blocks, reason = "plain system calls of a test")]
@@ -12,6 +16,7 @@ mod harness;
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, lchown, symlink};
+use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -69,6 +74,41 @@ promises! {
     what_a_program_allows_itself_by_a_folder_that_is_open: runs_with_the_daemon allowed;
     /// A thread had given up its rights, and was given what another one's rights allow.
     what_one_thread_may_not_do_whose_rights_are_its_own: runs_with_the_daemon alone;
+}
+
+/// The limit of descriptors was taken for 0 and set to that: no program could open anything.
+#[test]
+fn who_may_not_ask_for_its_limits_opens_files() {
+    let Some((scratch, slot)) = mounted("limits_untold") else { return };
+    let file = scratch.in_dir("file");
+    let mut run = direct(&scratch, std::path::Path::new("sh"));
+    run.args(["-c", "echo made > \"$0\" && cat \"$0\""]).arg(&file);
+    let forbid = || {
+        forbid(&[libc::SYS_getrlimit, libc::SYS_prlimit64], libc::EPERM);
+        Ok(())
+    };
+    let output = unsafe { run.pre_exec(forbid) }.output().unwrap();
+    succeeds(&output);
+    assert_eq!(output.stdout, b"made\n");
+    is_whole(&scratch, &slot);
+}
+
+/// Lays a filter on this process, by which two calls fail.
+fn forbid([first, second]: &[libc::c_long; 2], error: i32) {
+    let load = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
+    let (jump, give) = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, libc::BPF_RET | libc::BPF_K);
+    let step = |code: u32, k: u32, jt: u8| libc::sock_filter { code: code as u16, jt, jf: 0, k };
+    let mut steps = [
+        step(load, 0, 0),
+        step(jump, *first as u32, 2),
+        step(jump, *second as u32, 1),
+        step(give, libc::SECCOMP_RET_ALLOW, 0),
+        step(give, libc::SECCOMP_RET_ERRNO | error as u32, 0),
+    ];
+    let filter = libc::sock_fprog { len: steps.len() as u16, filter: steps.as_mut_ptr() };
+    let mode = libc::SECCOMP_MODE_FILTER;
+    assert_eq!(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }, 0);
+    assert_eq!(unsafe { libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const filter) }, 0);
 }
 
 /// Programs followed links in a mount of which they are not to be followed.
@@ -181,24 +221,7 @@ mod tasks {
     #[test]
     #[ignore = "a task of another test"]
     fn filtered() {
-        forbids(|| {
-            let load = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
-            let (jump, give) =
-                (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, libc::BPF_RET | libc::BPF_K);
-            let step =
-                |code: u32, k: u32, jt: u8| libc::sock_filter { code: code as u16, jt, jf: 0, k };
-            let mut steps = [
-                step(load, 0, 0),
-                step(jump, libc::SYS_mkdir as u32, 2),
-                step(jump, libc::SYS_mkdirat as u32, 1),
-                step(give, libc::SECCOMP_RET_ALLOW, 0),
-                step(give, libc::SECCOMP_RET_ERRNO | libc::EACCES as u32, 0),
-            ];
-            let filter = libc::sock_fprog { len: steps.len() as u16, filter: steps.as_mut_ptr() };
-            let mode = libc::SECCOMP_MODE_FILTER;
-            assert_eq!(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }, 0);
-            assert_eq!(unsafe { libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const filter) }, 0);
-        });
+        forbids(|| super::forbid(&[libc::SYS_mkdir, libc::SYS_mkdirat], libc::EACCES));
     }
 
     const MAKE_DIRECTORY: u64 = 1 << 7;

@@ -58,6 +58,16 @@ macro_rules! sys {
 }
 pub(crate) use sys;
 
+/// What a resource is limited to, and to what the limit may rise; none where a filter of the process
+/// forbids to ask.
+pub(crate) fn limit_of(resource: u32) -> Option<[u64; 2]> {
+    let mut limit = [0u64; 2];
+    let there = limit.as_mut_ptr();
+    let is_told = sys!(libc::SYS_getrlimit, resource, there) == 0
+        || sys!(libc::SYS_prlimit64, 0, resource, 0, there) == 0;
+    is_told.then_some(limit)
+}
+
 /// A descriptor of this library's own for a moment.
 pub(crate) struct Fd(i32);
 

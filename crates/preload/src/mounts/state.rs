@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use crate::base::sys::sys;
+use crate::base::sys::{limit_of, sys};
 use crate::mounts::{self, helper};
 
 /// Who the process is: words of a page that the kernel wipes in children, since the call that makes one may
@@ -153,9 +153,9 @@ pub(crate) fn changed(before: Who) {
 /// The process may have set its limits.
 #[inline]
 pub(crate) fn limits_changed() {
-    let mut limit = [libc::RLIM_INFINITY; 2];
-    sys!(libc::SYS_getrlimit, libc::RLIMIT_FSIZE, limit.as_mut_ptr());
-    HAS_SIZE_LIMIT.store(limit[0] != libc::RLIM_INFINITY, Ordering::Relaxed);
+    let limit = limit_of(libc::RLIMIT_FSIZE);
+    HAS_SIZE_LIMIT
+        .store(limit.is_none_or(|[soft, _]| soft != libc::RLIM_INFINITY), Ordering::Relaxed);
 }
 
 /// Whether files may grow to a certain size alone (`RLIMIT_FSIZE`): what may make one larger is the

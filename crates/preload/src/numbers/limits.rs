@@ -4,13 +4,15 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::base::classes::{self, CLOSES};
 use crate::base::lock::Lock;
-use crate::base::sys::sys;
+use crate::base::sys::{limit_of, sys};
 use crate::numbers::words;
 
 /// Numbers of this library's own descriptors begin at the limit, which is raised by so much meanwhile.
 const BEYOND_LIMIT: u64 = 128;
 /// Where they have to be below it, they are by so much, or from a quarter of it on where it is small.
 const BELOW_LIMIT: u64 = 128;
+/// Where the limit is not told: below what it mostly is.
+const UNTOLD: u32 = 512;
 /// Where the limit is far away: the kernel's own table grows with the highest number.
 const DENSE: u64 = 4096;
 
@@ -25,15 +27,15 @@ static LIMITS: Lock<()> = Lock::new(());
 
 /// Makes descriptors of this library's, given the number from which on they are: above those that the
 /// program may have, as a descriptor stays valid when the limit is lowered below it. Where the limit is
-/// far away, or may not be raised for the moment, they are below it: programs look at the lowest ones.
+/// far away, is not told, or may not be raised for the moment, they are below it: programs look at the
+/// lowest ones.
 pub(crate) fn out_of_the_way<T>(make: impl FnOnce(u32) -> T) -> T {
     let _one = LIMITS.lock();
     opening(|| make_above(make))
 }
 
 fn make_above<T>(make: impl FnOnce(u32) -> T) -> T {
-    let mut limit = [0u64; 2];
-    sys!(libc::SYS_getrlimit, libc::RLIMIT_NOFILE, limit.as_mut_ptr());
+    let Some(limit) = limit_of(libc::RLIMIT_NOFILE) else { return make(UNTOLD) };
     let [soft, hard] = limit;
     let raised = [soft.saturating_add(BEYOND_LIMIT), hard.max(soft.saturating_add(BEYOND_LIMIT))];
     if soft <= DENSE && sys!(libc::SYS_setrlimit, libc::RLIMIT_NOFILE, raised.as_ptr()) == 0 {
