@@ -21,7 +21,7 @@ impl Stop {
     /// Takes the signals over; the second one still ends the program at once.
     pub(super) fn on_signals() -> anyhow::Result<Self> {
         let stop = Self { asked: Arc::default(), signal: Arc::default() };
-        for signal in [SIGHUP, SIGINT, SIGTERM] {
+        for signal in [SIGINT, SIGTERM, SIGHUP] {
             let code = SIGNAL_CODE + signal;
             register_conditional_shutdown(signal, code, stop.asked.clone())
                 .and_then(|_| {
