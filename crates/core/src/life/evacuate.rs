@@ -29,7 +29,8 @@ use crate::op::file_tx::FileTx;
 use crate::op::lock::Locked;
 use crate::op::xattr_set::value_bytes;
 use crate::space::Need;
-use crate::space::leaving::{has_slot, leaving_slots};
+use crate::space::failed::has_slot;
+use crate::space::leaving::leaving_slots;
 
 const PAGE_BYTES: usize = 4096;
 /// Pages that one commit moves at most.

@@ -6,6 +6,7 @@
 //! opens the pool next takes no page there, or does, and either is sound. A death between line and word leaves
 //! them different until the same is asked again, or the pool is opened.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use novale_arena::sleep_while;
@@ -16,6 +17,7 @@ use crate::base::types::Ctx;
 use crate::fs::Fs;
 use crate::life::slots::{RoomToLeave, set_leaving};
 use crate::op::call::OpKind;
+use crate::space::failed::has_slot;
 use crate::space::leaving::{
     EmptyState, SlotAsk, asked, asked_word, count_moved, leaving_slots, say_mapped, say_state,
     tell_leaving, tell_staying,
@@ -40,8 +42,11 @@ impl Fs {
         allocator.drain(arena, &call.op)?;
         let used = allocator.used_in(arena, slot)?;
         let needed = used + allocator.reserve() + allocator.pages_reserved(arena)?;
-        let is_leaving = leaving_slots(arena) >> slot & 1 != 0;
-        let here = if is_leaving { 0 } else { allocator.free_in(arena, slot)? };
+        let here = if has_slot(leaving_slots(arena), slot) {
+            0
+        } else {
+            allocator.free_in(arena, slot)?
+        };
         let free = allocator.pages_unclaimed(arena)?.saturating_sub(here);
         let room = RoomToLeave { needed, free, used };
         if room.is_enough() {
@@ -103,8 +108,7 @@ impl Fs {
         self.check_open()?;
         let arena = self.arena();
         let new = || asked(arena).filter(|(turn, _)| *turn != seen);
-        let low =
-            asked_word(arena).load(std::sync::atomic::Ordering::Acquire) & u64::from(u32::MAX);
+        let low = asked_word(arena).load(Ordering::Acquire) & u64::from(u32::MAX);
         if new().is_none() && !timeout.is_zero() {
             sleep_while(asked_word(arena), u32::try_from(low).unwrap_or(0), timeout);
         }

@@ -21,8 +21,14 @@ pub(crate) fn tell_failed(arena: &Arena, slots: u64) {
     arena.root()[FAILED_SLOTS].fetch_or(slots, AcqRel);
 }
 
+/// Whether a slot is one of these, by their bits.
+#[inline]
+pub(crate) fn has_slot(slots: u64, slot: u8) -> bool {
+    slots.checked_shr(slot.into()).unwrap_or(0) & 1 != 0
+}
+
 /// Whether a place is in a slot that has failed.
 #[inline]
 pub(crate) fn is_lost(arena: &Arena, addr: PmAddr) -> bool {
-    failed_slots(arena).checked_shr(addr.slot().into()).unwrap_or(0) & 1 != 0
+    has_slot(failed_slots(arena), addr.slot())
 }

@@ -15,7 +15,7 @@ use std::time::Duration;
 use novale_arena::{Arena, AtomicU64, sleep_while, wake_all};
 use novale_layout::PmAddr;
 
-use crate::space::failed::failed_slots;
+use crate::space::failed::{failed_slots, has_slot};
 
 // Words of the arena's root block.
 const LEAVING_SLOTS: usize = 41;
@@ -104,12 +104,6 @@ pub(crate) fn closed_slots(arena: &Arena) -> u64 {
 #[inline]
 pub(crate) fn is_closed(arena: &Arena, addr: PmAddr) -> bool {
     has_slot(closed_slots(arena), addr.slot())
-}
-
-/// Whether a slot is one of these, by their bits.
-#[inline]
-pub(crate) fn has_slot(slots: u64, slot: u8) -> bool {
-    slots.checked_shr(slot.into()).unwrap_or(0) & 1 != 0
 }
 
 /// The word on which the one who empties sleeps, and what it says.

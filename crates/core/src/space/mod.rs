@@ -28,9 +28,9 @@ use novale_policy::Turn;
 
 use crate::base::error::{Error, Result};
 use crate::base::extent::{Extent, Extents};
-use crate::space::failed::{failed_slots, is_lost};
+use crate::space::failed::{failed_slots, has_slot, is_lost};
 use crate::space::lane::Lane;
-use crate::space::leaving::{closed_slots, has_slot, is_closed, leaving_slots};
+use crate::space::leaving::{closed_slots, is_closed, leaving_slots};
 use crate::space::ranges::{Ranges, SlotRanges};
 use crate::space::wear::{SLOTS_MAX, Wear};
 
