@@ -1,11 +1,12 @@
 //! What judges an image of a mutant: the file system opened on it, or another repair.
 
 use super::recording::{Expected, Pool};
-use crate::crash::{Bench, Depth, Event, Hardware, Image, LineKey};
+use crate::crash::{Bench, Depth, Event, Hardware, Image, LineKey, What};
 use crate::diff::now_ns_at;
 use crate::images::CutRepair;
 
 use novale_core::Form;
+use novale_layout::{PAGE, SLOT_HEADER_OFFSET};
 
 /// A judge, with a pool to lay images out in.
 pub(super) enum Judge {
@@ -68,6 +69,9 @@ impl Judge {
     }
 }
 
+const SUPERBLOCK: &str = "superblock";
+const SLOT_HEADER: &str = "slot header";
+
 /// A repair takes as long as fifty recoveries.
 const REPAIRS_AT_A_CUT: usize = 12;
 
@@ -79,9 +83,15 @@ fn opened(
     depth: Depth,
 ) -> Result<(), String> {
     let new_bench = || Bench::new(hardware, form.into(), now_ns_at(1 << 20));
-    let is_whole = matches!(expected.pool, Pool::Whole | Pool::Closed);
+    // What is promised never to be rewritten.
+    let promised: &[&str] = match expected.pool {
+        Pool::Whole | Pool::Closed => &[SUPERBLOCK, SLOT_HEADER],
+        Pool::SuperblockLeft => &[SLOT_HEADER],
+        Pool::Cleared | Pool::Made | Pool::Used | Pool::Closing => &[],
+    };
+    let is_promised = |what: &str| promised.iter().any(|copy| what.contains(copy));
     let mut judged = bench.judge(hardware, image, &expected.states, depth);
-    if !is_whole && judged.as_ref().is_err_and(|why| is_copy_shown(why)) {
+    if judged.as_ref().is_err_and(|why| is_copy_shown(why) && !is_promised(why)) {
         // Opened for writing, the copy is rewritten.
         *bench = new_bench()?;
         judged = bench.judge(hardware, image, &expected.states, Depth::Once);
@@ -102,10 +112,12 @@ fn opened(
     if expected.pool == Pool::Closed && !judged.report.from_saved {
         return Err("closed in order, but the logs were scanned".to_owned());
     }
-    if is_whole && judged.recovery.iter().any(rewrites_copy) {
-        return Err("a copy of what the pool keeps twice had to be rewritten".to_owned());
+    match judged.recovery.iter().filter_map(rewritten_copy).find(|what| is_promised(what)) {
+        Some(what) => {
+            Err(format!("a copy of what the pool keeps twice had to be rewritten: {what}"))
+        }
+        None => Ok(()),
     }
-    Ok(())
 }
 
 /// Whether an opening was refused since nothing makes a pool of the slots yet: no superblock stands.
@@ -121,7 +133,10 @@ fn is_copy_shown(why: &str) -> bool {
     why.starts_with("read-only: check found") && why.contains("damaged, the other one stands")
 }
 
-/// Whether an event of an opening rewrites the superblock or a slot's header.
-fn rewrites_copy(event: &Event) -> bool {
-    event.site.file().ends_with("copies.rs")
+/// What an event of an opening rewrites, if it is a copy of what the pool keeps twice.
+fn rewritten_copy(event: &Event) -> Option<&'static str> {
+    let What::Store { addr, .. } = &event.what else { return None };
+    let of_slot = addr.byte() % PAGE >= SLOT_HEADER_OFFSET;
+    let what = if of_slot { SLOT_HEADER } else { SUPERBLOCK };
+    event.site.file().ends_with("copies.rs").then_some(what)
 }

@@ -39,6 +39,10 @@ pub(super) enum Pool {
     Closing,
     /// In use, and whole.
     Whole,
+    /// As whole, but a process died as it stored the superblock: until somebody writes it anew, a power
+    /// cut may tear its first copy, or leave the two different, and recovery writes one from the other
+    /// (DESIGN.md section 4, features). Of slot headers, which no process in use stores, nothing changes.
+    SuperblockLeft,
     /// Closed: opening it needs no scan.
     Closed,
 }

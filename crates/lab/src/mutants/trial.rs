@@ -5,12 +5,13 @@ use std::thread::ThreadId;
 
 use fastrand::Rng;
 use novale_core::Form;
+use novale_layout::{PAGE, SUPERBLOCK_BYTES};
 use novale_pm::StoreKind;
 
 use super::judge::Judge;
 use super::key::Mutant;
 use super::recording::{Act, Expected, Pool};
-use crate::crash::{Choice, Depth, Event, Hardware, Image, LineBytes, LineKey, What};
+use crate::crash::{Choice, Depth, Event, Hardware, Image, LINE_BYTES, LineBytes, LineKey, What};
 use crate::images::CutRepair;
 
 /// Lines that are kept or lost one by one, at each point.
@@ -133,6 +134,7 @@ impl Trial<'_> {
             Some(mutant) => act.keyed.mutated(mutant),
             None => act.keyed.events.iter().cloned().enumerate().collect(),
         };
+        let was_left = !is_superblock_whole(&self.original);
         let mut done = 0;
         for (index, event) in &events {
             if matches!(event.what, What::Fence) {
@@ -152,7 +154,16 @@ impl Trial<'_> {
             self.apply(event)?;
         }
         self.follow(act, done..act.keyed.events.len());
-        Ok(self.cut(&format!("behind {}", act.name), &act.after))
+        let mut after = act.after.clone();
+        if after.pool == Pool::Whole && was_left && !is_superblock_whole(&self.original) {
+            let stored = || act.keyed.events.iter().flat_map(Event::stored_lines);
+            let is_of =
+                |[first, replica]: [LineKey; 2]| stored().any(|key| key == first || key == replica);
+            if !superblock_lines(&self.original).any(is_of) {
+                after.pool = Pool::SuperblockLeft;
+            }
+        }
+        Ok(self.cut(&format!("behind {}", act.name), &after))
     }
 
     /// A streaming store is not ordered before a plain store, nor before one of another thread, to the
@@ -305,6 +316,27 @@ impl Trial<'_> {
     }
 }
 
+/// The lines of the superblock's first copy and of its replica.
+fn superblock_lines(hardware: &Hardware) -> impl Iterator<Item = [LineKey; 2]> + use<> {
+    let slots = hardware.durable();
+    let slot = u8::try_from(slots.len().saturating_sub(1)).unwrap_or(0);
+    let end = slots.last().map_or(0, |bytes| bytes.len() as u64);
+    let replica = end.saturating_sub(PAGE) / LINE_BYTES as u64;
+    (0..(SUPERBLOCK_BYTES / LINE_BYTES) as u64)
+        .map(move |line| [LineKey { slot: 0, line }, LineKey { slot, line: replica + line }])
+}
+
+/// Whether both copies of the superblock are durable and alike. So each operation leaves them, or is
+/// caught behind its act: where they are not when an act begins, a process died as it stored them.
+fn is_superblock_whole(hardware: &Hardware) -> bool {
+    let stays = |key| hardware.line_with(key, |_| true) == hardware.durable_line(key);
+    superblock_lines(hardware).all(|[first, replica]| {
+        stays(first)
+            && stays(replica)
+            && hardware.durable_line(first) == hardware.durable_line(replica)
+    })
+}
+
 fn stores(event: &Event) -> bool {
     matches!(event.what, What::Store { .. })
 }
@@ -332,5 +364,59 @@ impl Images<'_> {
         if self.seen.insert(lines.clone()) {
             self.all.push((choice, lines));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use novale_core::UpdatePolicy;
+    use novale_layout::{PmAddr, SLOT_HEADER_OFFSET};
+    use novale_pm::Purpose;
+
+    use super::super::key::Keyed;
+    use super::super::recording::settled;
+    use super::super::workloads::{Ends, FIXED_COUNT, Plan, plan};
+    use super::*;
+    use crate::clients::{Points, VICTIMS};
+
+    /// `act`, and a store by one who lives, over a copy, which nobody completes.
+    fn then_stores(act: &Act, byte: u64) -> Act {
+        let mut act = act.clone();
+        let mut event = act.keyed.events.last().unwrap().clone();
+        let (addr, kind, purpose) = (PmAddr::new(0, byte), StoreKind::Streaming, Purpose::Other);
+        event.what = What::Store { addr, bytes: vec![7; 64], kind, purpose };
+        act.keyed.events.push(event);
+        act.keyed = Keyed::new(act.keyed.events, "settling", "");
+        act
+    }
+
+    /// A client died as it set a feature's bit, and the power cut behind the settling tore the first copy:
+    /// recovery rewrote it from the replica, as it should, and was blamed.
+    #[test]
+    fn the_superblock_is_rewritten_where_a_dead_process_left_it() {
+        let mut plans = (0..FIXED_COUNT).map(|turn| plan(turn, 1));
+        let is_first_use =
+            |plan: &Plan| plan.ends == Ends::Settled && plan.core.update == UpdatePolicy::FineLog;
+        let plan = plans.find(is_first_use).unwrap();
+        let (mut left, mut points) = (0, 0..);
+        while let Some(point) = points.next()
+            && let Some((mut stretch, acts)) =
+                settled(&plan, VICTIMS[1], (Points::Pool, point)).unwrap()
+        {
+            let mut caught = |acts: &[Act]| {
+                stretch.catch(None, acts.iter(), &mut Rng::with_seed(point)).unwrap()
+            };
+            assert_eq!(caught(&acts[..2]), Outcome::Survived, "{point}");
+            for (byte, copy) in [(0, "superblock"), (SLOT_HEADER_OFFSET, "slot header")] {
+                let outcome = caught(&[then_stores(&acts[0], byte)]);
+                let told = |what: &str| what.contains(copy);
+                assert!(
+                    matches!(&outcome, Outcome::Caught { what, .. } if told(what)),
+                    "{outcome:?}"
+                );
+            }
+            left += u64::from(!is_superblock_whole(&stretch.hardware));
+        }
+        assert!(left > 2 && left + 2 < points.start, "{left} of {}", points.start);
     }
 }
