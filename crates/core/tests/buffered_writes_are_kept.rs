@@ -13,7 +13,7 @@ use novale_core::{
     BufferRules, Ctx, Error, Fallocate, FileKind, Form, Fs, Ino, MkfsOptions, Mode, NewInode, Node,
     OpenOptions, RenameMode, Serial, SetAttr, SetXattr, WriteBack, has_left_behind, mkfs,
 };
-use novale_pm::{Pm, PmOptions, SlotLock, SlotSpec};
+use novale_pm::{Pm, PmOptions, Purpose, SlotLock, SlotSpec};
 use support::{MB, open_as, pool, verify};
 use tempfile::NamedTempFile;
 
@@ -75,6 +75,21 @@ fn closing_keeps_everything() {
     let fs = open_as(fs.into_pm(), &buffered());
     assert!(fs.opened().clean);
     assert_eq!(contents(&fs, ino), [1; 5000]);
+}
+
+/// A file without a name goes when the pool is closed, and nothing is stored of its bytes before.
+#[test]
+fn closing_drops_what_has_no_name() {
+    let fs = open_as(pool(&[16 * MB], 2), &buffered());
+    let ino = create(&fs, "f");
+    fs.hold(ino).unwrap();
+    fs.unlink(&CTX, Node::ROOT, b"f").unwrap();
+    let data = |fs: &Fs| fs.counters().of(Purpose::Data).lines;
+    let before = data(&fs);
+    fs.write(&CTX, ino, 0, &[1; 9000]).unwrap();
+    fs.close().unwrap();
+    assert_eq!(data(&fs), before);
+    verify(&fs.into_pm());
 }
 
 /// Whatever comes after a buffered write and is durable itself has the write with it, or says nothing of

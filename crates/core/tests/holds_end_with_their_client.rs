@@ -117,6 +117,7 @@ fn what_a_dead_client_had_open_is_closed_for_it() {
     drop(dead);
     assert_eq!(bed.fs.clients(), 2);
     assert_eq!(bed.fs.settle_dead().unwrap(), 1);
+    assert_eq!(bed.fs.settle_dead().unwrap(), 0, "nobody is left to be settled for");
     assert_eq!(bed.fs.clients(), 1);
     assert!(matches!(bed.fs.getattr(nameless.0), Err(Error::Stale)));
     assert!(bed.free() >= before + BYTES / 4096);

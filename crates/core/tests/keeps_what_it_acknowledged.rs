@@ -11,9 +11,12 @@
 
 mod support;
 
+use std::collections::BTreeMap;
+
+use fastrand::Rng;
 use novale_core::*;
 use novale_pm::Pm;
-use support::{MB, open, verify};
+use support::{MB, open, open_as, verify};
 
 fn ctx(now_ns: i64) -> Ctx {
     Ctx { now_ns, hint: 0 }
@@ -234,6 +237,7 @@ fn a_full_pool_still_overwrites_and_deletes() {
         fs.write(&ctx(7), ino, at, &[5; 4096]).unwrap();
     }
     assert_eq!(contents(&fs, ino), vec![5; len as usize]);
+    fs.fallocate(&ctx(7), ino, Fallocate::ZeroRange, 4096, 8192).unwrap();
     fs.unlink(&ctx(8), Node::ROOT, b"big").unwrap();
     assert!(fs.statfs().unwrap().pages_available > 2000);
 }
@@ -258,10 +262,283 @@ fn large_writes_go_to_space_in_pieces() {
         expected[offset as usize..][..data.len()].copy_from_slice(&data);
         fs.write(&ctx(3), large, u64::from(offset), &data).unwrap();
         assert_eq!(contents(&fs, large), expected);
+        if offset % 3 == 0 {
+            fs.fallocate(&ctx(3), large, Fallocate::ZeroRange, u64::from(offset), 30_000).unwrap();
+            expected[offset as usize..][..30_000].fill(0);
+            assert_eq!(contents(&fs, large), expected);
+        }
     }
     let left = contents(&fs, full);
     assert!(
         left.chunks(4096).zip([0, 1].into_iter().cycle()).all(|(page, byte)| page == [byte; 4096])
     );
     verify(&fs.into_pm());
+}
+
+/// A change of a file at random, of its bytes in `model` too.
+fn change(fs: &Fs, ino: Ino, model: &mut Vec<u8>, random: &mut Rng) {
+    let (now, size) = (ctx(random.i64(1..1000)), model.len());
+    let any_len = |random: &mut Rng| {
+        let most = *[1, 70, 500, 4096, 9000].get(random.usize(..5)).unwrap();
+        random.usize(0..most) + 1
+    };
+    let put = |model: &mut Vec<u8>, at: usize, bytes: &[u8]| {
+        model.resize(model.len().max(at + bytes.len()), 0);
+        model[at..at + bytes.len()].copy_from_slice(bytes);
+    };
+    // Borders of pages and lines as often as any other place.
+    let border = *[1, 1, 64, 4096].get(random.usize(..4)).unwrap();
+    let (at, bytes) = (random.usize(0..size + 3000), vec![random.u8(1..); any_len(random)]);
+    let at = at / border * border;
+    let range = |random: &mut Rng, how| {
+        let len = any_len(random);
+        fs.fallocate(&now, ino, how, at as u64, len as u64).unwrap();
+        at.min(size)..(at + len).min(size)
+    };
+    match random.u8(0..14) {
+        0 => {
+            fs.append(&now, ino, &bytes).unwrap();
+            put(model, size, &bytes);
+        }
+        1 => {
+            let places: Vec<usize> = (0..3).map(|_| random.usize(0..size + 9000)).collect();
+            let piece = |at: &usize| Piece { offset: *at as u64, bytes: &bytes };
+            let pieces: Vec<Piece<'_>> = places.iter().map(piece).collect();
+            fs.write_scattered(&now, ino, &pieces).unwrap();
+            for at in places {
+                put(model, at, &bytes);
+            }
+        }
+        2 => {
+            let end = random.usize(..4) * at / 4;
+            let to = SetAttr { size: Some(end as u64), ..SetAttr::default() };
+            fs.setattr(&now, Node::current(ino), &to).unwrap();
+            model.resize(end, 0);
+        }
+        3 => {
+            let zeros = range(random, Fallocate::ZeroRangeKeepSize);
+            model[zeros].fill(0);
+        }
+        4 => {
+            let len = any_len(random);
+            fs.fallocate(&now, ino, Fallocate::ZeroRange, at as u64, len as u64).unwrap();
+            put(model, at, &vec![0; len]);
+        }
+        5 => {
+            let zeros = range(random, Fallocate::PunchHole);
+            model[zeros].fill(0);
+        }
+        6 => {
+            range(random, Fallocate::KeepSize);
+        }
+        7 if size > 8192 => {
+            let first = random.usize(0..size / 4096 - 1) * 4096;
+            fs.fallocate(&now, ino, Fallocate::CollapseRange, first as u64, 4096).unwrap();
+            model.drain(first..first + 4096);
+        }
+        8 if size > 4096 && size < 40_000 => {
+            let first = random.usize(0..size / 4096) * 4096;
+            fs.fallocate(&now, ino, Fallocate::InsertRange, first as u64, 4096).unwrap();
+            model.splice(first..first, [0; 4096]);
+        }
+        _ => {
+            fs.write(&now, ino, at as u64, &bytes).unwrap();
+            put(model, at, &bytes);
+        }
+    }
+}
+
+/// By each method, in each form, over growths and collections of the log, and with a crash now and then, of
+/// which each leaves a sound pool.
+#[test]
+fn any_changes_of_a_file_leave_the_bytes_that_they_say() {
+    for (seed, form) in [(1, Form::Single), (2, Form::Two)] {
+        for update in UpdatePolicy::ALL {
+            let options =
+                OpenOptions { form, update: Some(update), now_ns: 2, ..OpenOptions::default() };
+            let (mut random, mut model) = (Rng::with_seed(seed), Vec::new());
+            let mut fs = open_as(support::pool(&[2 * MB], 1), &options);
+            let ino = fs.create(&ctx(5), Node::ROOT, b"f", &file(0o600)).unwrap().ino;
+            let mode = SetAttr { mode: Some(0o641), ..SetAttr::default() };
+            fs.setattr(&ctx(5), Node::current(ino), &mode).unwrap();
+            for step in 0..400 {
+                change(&fs, ino, &mut model, &mut random);
+                if step % 100 == 49 && model.len() > 600 {
+                    // The last one before a crash, whose bytes recovery looks at.
+                    let (at, byte) = (random.usize(..model.len() - 500), random.u8(1..));
+                    fs.write(&ctx(7), ino, at as u64, &[byte; 200]).unwrap();
+                    model[at..at + 200].fill(byte);
+                }
+                assert!(contents(&fs, ino) == model, "{update:?}, {form:?}, step {step}");
+                if step % 50 == 49 {
+                    let pm = fs.into_pm();
+                    verify(&pm);
+                    fs = open_as(pm, &options);
+                    assert!(contents(&fs, ino) == model, "{update:?}, {form:?}, behind {step}");
+                    assert_eq!(fs.getattr(ino).unwrap().mode, 0o641);
+                }
+            }
+            fs.close().unwrap();
+            verify(&fs.into_pm());
+        }
+    }
+}
+
+/// The same of a directory, whose log holds what its names need and not much more.
+#[test]
+fn any_changes_of_a_directory_leave_the_names_that_they_say() {
+    for (form, count, long, pages_max) in [(Form::Single, 40, 50, 24), (Form::Two, 1200, 9, 99)] {
+        let (mut random, mut model) = (Rng::with_seed(1), BTreeMap::new());
+        let mut fs = open(support::pool(&[4 * MB], 1), form);
+        for step in 0..5000 {
+            let name = |random: &mut Rng| {
+                let number = random.usize(0..count);
+                format!("{number}{}", "n".repeat(number % 5 * long))
+            };
+            let (from, to) = (name(&mut random), name(&mut random));
+            let (from_bytes, to_bytes) = (from.as_bytes(), to.as_bytes());
+            let now = ctx(step);
+            match (model.contains_key(&from), random.u8(0..3)) {
+                (false, _) => {
+                    let ino = fs.create(&now, Node::ROOT, from_bytes, &file(0o600)).unwrap().ino;
+                    model.insert(from, ino);
+                }
+                (true, 0) => {
+                    let replace = RenameMode::Replace;
+                    fs.rename(&now, Node::ROOT, from_bytes, Node::ROOT, to_bytes, replace).unwrap();
+                    let ino = model.remove(&from).unwrap();
+                    model.insert(to, ino);
+                }
+                (true, _) => {
+                    fs.unlink(&now, Node::ROOT, from_bytes).unwrap();
+                    model.remove(&from);
+                }
+            }
+            if step % 500 == 499 {
+                let pm = fs.into_pm();
+                verify(&pm);
+                fs = open(pm, form);
+                let mut found = names(&fs, Ino::ROOT);
+                found.sort();
+                assert_eq!(found, model.keys().cloned().collect::<Vec<_>>(), "behind {step}");
+                for (name, ino) in &model {
+                    let named = fs.lookup(&now, Node::ROOT, name.as_bytes()).unwrap();
+                    assert_eq!((named.ino, named.mode), (*ino, 0o600));
+                }
+                let log = fs.getattr(Ino::ROOT).unwrap().blocks / 8;
+                assert!(log <= pages_max, "behind {step} the log has {log} pages");
+            }
+        }
+    }
+}
+
+/// A page of a log goes without a copy where all its entries are dead: one that has a single needed one
+/// stays, whatever that says.
+#[test]
+fn a_page_of_a_log_stays_for_one_needed_entry() {
+    let options =
+        OpenOptions { update: Some(UpdatePolicy::Cow), now_ns: 2, ..OpenOptions::default() };
+    for needed in 0..3 {
+        let fs = open_as(pool(&[16 * MB]), &options);
+        let ino = fs.create(&ctx(5), Node::ROOT, b"f", &file(0o640)).unwrap().ino;
+        let mut model = Vec::new();
+        let mut write = |page: usize, pages: usize, byte: u8| {
+            fs.write(&ctx(6), ino, page as u64 * 4096, &vec![byte; pages * 4096]).unwrap();
+            model.resize(model.len().max((page + pages) * 4096), 0);
+            model[page * 4096..][..pages * 4096].fill(byte);
+        };
+        let pieces = |write: &mut dyn FnMut(usize, usize, u8), from: usize| {
+            (from..from + 150).for_each(|piece| write(20 + piece * 2, 1, 2));
+        };
+        write(0, 10, 1);
+        pieces(&mut write, 0);
+        (0..100).for_each(|turn| write(12, 1, turn));
+        match needed {
+            0 => {
+                let mode = SetAttr { mode: Some(0o604), ..SetAttr::default() };
+                fs.setattr(&ctx(7), Node::current(ino), &mode).unwrap();
+            }
+            1 => fs.fallocate(&ctx(7), ino, Fallocate::PunchHole, 4 * 4096, 4096).unwrap(),
+            _ => write(14, 1, 3),
+        }
+        (0..100).for_each(|turn| write(12, 1, turn));
+        pieces(&mut write, 150);
+        pieces(&mut write, 300);
+        pieces(&mut write, 450);
+        assert!(fs.gc_stats().fast_pages > 0, "{needed}: no page went");
+        if needed == 1 {
+            model[4 * 4096..5 * 4096].fill(0);
+        }
+        let fs = open_as(fs.into_pm(), &options);
+        assert!(contents(&fs, ino) == model, "{needed}");
+        let mode = if needed == 0 { 0o604 } else { 0o640 };
+        assert_eq!(fs.getattr(ino).unwrap().mode, mode);
+        verify(&fs.into_pm());
+    }
+}
+
+/// The same of a directory: deletes in a page of their own, of names that lie before it among living ones.
+#[test]
+fn a_page_of_a_log_stays_for_its_deletes() {
+    let fs = open(pool(&[16 * MB]), Form::Auto);
+    let make = |name: String| {
+        fs.create(&ctx(5), Node::ROOT, name.as_bytes(), &file(0o600)).unwrap();
+        name
+    };
+    let mut expected = Vec::new();
+    for number in 0..300 {
+        expected.push(make(format!("stays{number}")));
+        expected.push(make(format!("stays{number} too")));
+        make(format!("goes{number}"));
+    }
+    for number in 0..300 {
+        fs.unlink(&ctx(6), Node::ROOT, format!("goes{number}").as_bytes()).unwrap();
+    }
+    expected.extend((300..1200).map(|number| make(format!("stays{number}"))));
+    let fs = open(fs.into_pm(), Form::Auto);
+    assert_eq!(names(&fs, Ino::ROOT), expected);
+    verify(&fs.into_pm());
+}
+
+/// Windows in the middle of a log: what lies before one still has what the window cancels.
+#[test]
+fn a_long_log_of_pages_and_holes_says_what_the_file_has() {
+    const PAGES: usize = 3000;
+    let options =
+        OpenOptions { update: Some(UpdatePolicy::Cow), now_ns: 2, ..OpenOptions::default() };
+    let (mut random, mut model) = (Rng::with_seed(1), vec![0; PAGES]);
+    let mut fs = open_as(pool(&[32 * MB]), &options);
+    let ino = fs.create(&ctx(5), Node::ROOT, b"f", &file(0o640)).unwrap().ino;
+    let resize = |fs: &Fs, pages: usize| {
+        let size = SetAttr { size: Some(pages as u64 * 4096), ..SetAttr::default() };
+        fs.setattr(&ctx(6), Node::current(ino), &size).unwrap();
+    };
+    resize(&fs, PAGES);
+    for step in 1..=15_000 {
+        let (page, count) = (random.usize(..PAGES), random.usize(1..4));
+        match random.u8(..20) {
+            0 if random.u8(..8) == 0 => {
+                resize(&fs, page);
+                resize(&fs, PAGES);
+                model[page..].fill(0);
+            }
+            0..8 => {
+                let (at, len) = (page as u64 * 4096, count as u64 * 4096);
+                fs.fallocate(&ctx(7), ino, Fallocate::PunchHole, at, len).unwrap();
+                model[page..(page + count).min(PAGES)].fill(0);
+            }
+            byte => {
+                fs.write(&ctx(8), ino, page as u64 * 4096, &[byte; 4096]).unwrap();
+                model[page] = byte;
+            }
+        }
+        if step % 2500 == 0 {
+            let pm = fs.into_pm();
+            verify(&pm);
+            fs = open_as(pm, &options);
+            let found = contents(&fs, ino);
+            let pages: Vec<u8> = found.chunks(4096).map(|page| page[0]).collect();
+            assert!(pages == model, "behind {step}");
+        }
+    }
 }

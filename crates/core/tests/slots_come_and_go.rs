@@ -10,7 +10,7 @@ use novale_core::{
     SetXattr, UpdatePolicy, XattrMode, add_slot, forget_slot, inspect, remove_last_slot,
     replace_slot, room_to_leave, saved_wear, set_leaving, slot_header,
 };
-use novale_layout::{FileKind, PmAddr};
+use novale_layout::{FIRST_FREE_PAGE, FileKind, PAGE, PmAddr, WEAR_PAGE};
 use novale_pm::{Pm, PmOptions, Purpose};
 use support::{MB, open_as, pool, verify};
 
@@ -81,6 +81,11 @@ fn slot(bytes: u64) -> Pm {
     Pm::anonymous(&[bytes], &PmOptions::default()).unwrap()
 }
 
+fn lines_of(pm: &Pm, page: u64) -> Vec<[u8; 64]> {
+    let at = |line| PmAddr::new(0, page * PAGE + line * 64);
+    (0..PAGE / 64).map(|line| pm.load_line(at(line)).unwrap()).collect()
+}
+
 fn filled(lens: &[u64]) -> Pm {
     let fs = open_as(pool(lens, 3), &options());
     fill(&fs);
@@ -145,8 +150,14 @@ fn what_finds_no_room_elsewhere_stays() {
 fn a_slot_is_added_and_used() {
     let pm = filled(&[16 * MB, 8 * MB]);
     let new = slot(8 * MB);
+    let rubbish = vec![0x5a; 8 << 20];
+    new.fence(new.stream(PmAddr::new(0, 0), &rubbish, Purpose::Other)).end();
     let coming = NewSlot { pm: &new, uuid: [9; 16], endurance: 0 };
     add_slot(&pm, &coming, &Serial, &|_| ()).unwrap();
+    let pages = new.slot_len(0) / PAGE;
+    for page in (0..FIRST_FREE_PAGE).chain([pages - 1]) {
+        assert!(lines_of(&new, page).iter().all(|line| *line != [0x5a; 64]), "page {page}");
+    }
     let pm = judge(with(&pm, 2, Some(&new)));
     let fs = open_as(pm, &options());
     let before = fs.wear().unwrap();
@@ -169,8 +180,15 @@ fn a_slot_that_comes_back_has_its_wear() {
     remove_last_slot(&pm, &Serial, &|_| ()).unwrap();
     let (left, out) = (with(&pm, 2, None), copied(&[(&pm, 2)]));
     forget_slot(&out);
+    let before = lines_of(&out, WEAR_PAGE);
     let coming = NewSlot { pm: &out, uuid: [9; 16], endurance: 0 };
     add_slot(&left, &coming, &Serial, &|_| ()).unwrap();
+    // What was said stays until it is said anew: a cut in between must not forget it.
+    assert!(before.iter().filter(|line| **line != [0; 64]).count() > 1);
+    assert_eq!(
+        lines_of(&out, WEAR_PAGE).iter().zip(&before).filter(|(now, was)| now != was).count(),
+        1
+    );
     let pm = judge(with(&left, 2, Some(&out)));
     assert!(wear_of(&pm, 2) >= worn);
 }

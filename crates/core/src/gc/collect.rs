@@ -157,7 +157,6 @@ struct Window {
     pages: Vec<WindowPage>,
     /// The page after it.
     end: PmAddr,
-    live_lines: u64,
 }
 
 impl Fs {
@@ -208,9 +207,9 @@ impl Fs {
             .drop_overridden(|from, to| Ok(view.index().next_gap(self.arena(), from, to)? < to))?;
         window.drop_cancelled();
         let pages = window.pages.len() as u64;
-        window.live_lines = window.kept().map(|kept| u64::from(kept.lines)).sum();
+        let live_lines: u64 = window.kept().map(|kept| u64::from(kept.lines)).sum();
         let needed = needed_pages(window.kept().map(|kept| u64::from(kept.lines)));
-        if needed < pages && window.live_lines * 2 <= pages * LOG_ENTRY_LINES {
+        if needed < pages && live_lines * 2 <= pages * LOG_ENTRY_LINES {
             return self.rewrite(call, locked, &window, needed);
         }
         if let Some((first, count)) = window.dead_run() {
@@ -332,7 +331,7 @@ impl Fs {
             }
             Ok(())
         })?;
-        Ok(Window { before: span.before, pages, end: span.end, live_lines: 0 })
+        Ok(Window { before: span.before, pages, end: span.end })
     }
 
     /// Copies what is kept into new pages and puts them in the window's place.

@@ -114,6 +114,20 @@ mod tests {
     }
 
     #[test]
+    fn bytes_beyond_the_pool_are_damage() {
+        let pm = Pm::anonymous(&[16 * PAGE], &novale_pm::PmOptions::default()).unwrap();
+        let load = |byte: u64, length: u32| {
+            let crc = novale_crc::append(0, &[0; 64]);
+            let source = Source { offset: 9, from: PmAddr::new(0, byte), length, crc };
+            RedoFrom::Pool(&source).load(&pm)
+        };
+        assert_eq!(load(16 * PAGE - 64, 64).unwrap(), Some((9, vec![0; 64])));
+        assert_eq!(load(16 * PAGE - 64, 63).unwrap(), None);
+        let said = load(16 * PAGE - 64, 65).unwrap_err().to_string();
+        assert!(said.contains("65 bytes at ") && said.contains("outside of the pool"), "{said}");
+    }
+
+    #[test]
     fn bytes_over_a_border_are_owed_to_both_pages() {
         let id = LogId::new(novale_layout::Seed::pool(&[0; 16]), novale_layout::Ino::ROOT, 1);
         let mut mappings = Mappings::default();

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::*;
 use crate::fixture::{CTX, with_file};
+use crate::op::call::OpKind;
 
 #[test]
 fn of_a_write_the_runs_are_kept_that_lie_where_it_put_them() {
@@ -108,7 +109,7 @@ fn window_of(log: &[Said], from: usize, map: &BTreeMap<u64, PmAddr>) -> Window {
         }
         pages.push(page);
     }
-    Window { before: PmAddr::NULL, pages, end: PmAddr::NULL, live_lines: 0 }
+    Window { before: PmAddr::NULL, pages, end: PmAddr::NULL }
 }
 
 #[test]
@@ -186,7 +187,45 @@ fn the_longest_run_is_cut_out_whose_pages_need_nothing_that_stays() {
         (behind, " h  l a d ", Some((4, 3))),
     ] {
         let pages = pages.split(' ').map(page).collect();
-        let window = Window { before, pages, end: PmAddr::NULL, live_lines: 0 };
+        let window = Window { before, pages, end: PmAddr::NULL };
         assert_eq!(window.dead_run(), expected);
+    }
+}
+
+#[test]
+fn what_is_written_anew_is_all_that_is_kept_in_the_pages_that_were_counted() {
+    let (fs, ino) = with_file();
+    let call = fs.begin(OpKind::Manage, &CTX).unwrap();
+    let locked = fs.lock(&call, ino).unwrap();
+    for count in [1, 62, 63, 64, 125, 126, 127] {
+        let mut page = WindowPage::new(PmAddr::NULL, 5);
+        for piece in 0..count {
+            let addr = PmAddr::new(0, (piece + 20) * PAGE);
+            let what = What::Piece { file_page: piece * 2, addr, count: 1 };
+            page.kept.push(Kept { op_seq: 9, what, from: 0, lines: 1 });
+        }
+        let window = Window { before: PmAddr::NULL, pages: vec![page], end: PmAddr::NULL };
+        let pages = needed_pages(window.kept().map(|kept| u64::from(kept.lines)));
+        let (at, behind) = (PmAddr::new(0, 160 * PAGE), PmAddr::new(0, (160 + pages) * PAGE));
+        fs.pm.fence(fs.pm.stream(behind, &[7; 64], Purpose::Other)).end();
+        let mut extents = Extents::default();
+        extents.push(Extent { addr: at, pages });
+        let stored = fs.store_pages(&locked, &window, &extents);
+        fs.pm.fence(stored.pending).end();
+        let (mut found, mut seqs) = (Vec::new(), Vec::new());
+        log::walk_range(&fs.pm, &locked.id, at, Until::Line(stored.tail), &mut |item| {
+            match item {
+                Item::Page { seq, .. } => seqs.push(seq),
+                Item::Entry(_, entry) => found.push(*entry),
+            }
+            Ok(())
+        })
+        .unwrap();
+        let kept = (0..count).map(|piece| {
+            write_entry(piece * 2, Extent { addr: PmAddr::new(0, (piece + 20) * PAGE), pages: 1 })
+        });
+        assert_eq!(found, kept.collect::<Vec<_>>());
+        assert_eq!(seqs, (5..5 + pages).collect::<Vec<_>>());
+        assert_eq!(fs.pm.load_line(behind).unwrap(), [7; 64], "{count} entries end in their page");
     }
 }
