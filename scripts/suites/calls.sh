@@ -96,7 +96,7 @@ use_mount() { # writes a file, and down what it holds
   : >"$pools/acknowledged"
   dd if=/dev/urandom of="$dir/file" bs=4096 count=8 conv=fsync status=none || return
   sha256sum <"$dir/file" >"$pools/read"
-  # A mount that ends at once, since its threads get no descriptors, leaves the folder below it.
+  # A mount that has ended by now leaves the folder below it.
   [ "$(stat -c %d "$dir/file")" = "$(stat -c %d "$mounts")" ] || mv "$pools/read" "$pools/acknowledged"
 }
 run_mount() { # mounts, writes a file, unmounts; the daemon's exit status

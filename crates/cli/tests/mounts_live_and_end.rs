@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 use rustix::fs::FlockOperation;
 use rustix::process::Signal;
 use support::{
-    Scratch, Stopped, arenas, ends, eventually, facts, head, novale, patch, signal_daemon,
+    Outcome, Scratch, Stopped, arenas, ends, eventually, facts, head, novale, patch, program,
+    signal_daemon,
 };
 
 #[test]
@@ -521,4 +522,40 @@ fn whose_mount_it_is_is_told_to_who_may_not_unmount_it() {
     let said = String::from_utf8_lossy(&refused.stderr);
     assert!(!refused.status.success() && said.contains("is the mount of root"), "{said}");
     assert!(scratch.is_mounted());
+}
+
+/// It ended with status 0, and the command had said nothing or that all was well.
+#[test]
+fn a_mount_whose_threads_get_no_descriptors_is_refused() {
+    let Some(scratch) = Scratch::for_mount("a_mount_whose_threads_get_no_descriptors") else {
+        return;
+    };
+    let slot = scratch.pool();
+    let (pool, dir) = (slot.as_str(), scratch.dir());
+    for way in ["--foreground", "--quiet"] {
+        let program = program();
+        let mount = format!(
+            "ulimit -n 48; exec '{}' mount --threads 64 {way} {pool} {dir}",
+            program.display()
+        );
+        let output = Command::new("/bin/sh").args(["-c", &mount]).output().unwrap();
+        Outcome::of(&output).refused(1, &["Too many open files"]);
+        assert!(!scratch.is_mounted());
+        assert!(facts(&slot)["clean"] == true && arenas(&slot).is_empty());
+    }
+}
+
+/// The mount stayed, dead, and the pool open.
+#[test]
+fn a_daemon_whose_command_is_gone_leaves_no_mount() {
+    let Some(scratch) = Scratch::for_mount("a_daemon_whose_command_is_gone") else { return };
+    let slot = scratch.pool();
+    let mut daemon = Command::new(program());
+    daemon.args(["mount", "--daemon", "--", &slot, &scratch.dir()]);
+    let (listener, says) = std::io::pipe().unwrap();
+    drop(listener);
+    let output = daemon.stdin(Stdio::null()).stdout(says).stderr(Stdio::piped()).output();
+    Outcome::of(&output.unwrap()).refused(1, &["Broken pipe"]);
+    assert!(!scratch.is_mounted());
+    assert!(facts(&slot)["clean"] == true && arenas(&slot).is_empty());
 }

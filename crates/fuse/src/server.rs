@@ -20,6 +20,9 @@ use crate::{MountOptions, Novale, Transport};
 /// Time for the kernel to end a connection that was cut.
 const CUT_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// Time for the first answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// What is mounted where.
 #[derive(Debug, Clone)]
 pub struct ServerConfig {
@@ -75,7 +78,15 @@ impl Server {
                 std::thread::Builder::new().name("novale-mount".to_owned()).spawn(serve)?;
             Ok((thread, ended))
         });
-        match connected {
+        let answered = connected.and_then(|(thread, ended)| {
+            // Threads may find no descriptors, which nobody hears of before the end.
+            if mounted.is_cut(ANSWER_TIMEOUT)? {
+                let end = ended.recv().unwrap_or(Ok(()));
+                return Err(end.err().unwrap_or_else(|| io::ErrorKind::NotConnected.into()));
+            }
+            Ok((thread, ended))
+        });
+        match answered {
             Ok((thread, ended)) => {
                 // Without it a remount leaves access times as they were.
                 follow(mounted.device(), Arc::downgrade(&service)).unwrap_or_default();
@@ -107,12 +118,14 @@ impl Server {
     /// `ESHUTDOWN` until it does.
     ///
     /// # Errors
-    /// Those of the unmount and of [`Novale::close`]: the pool was not closed clean then.
+    /// Those of the unmount and of [`Novale::close`]: the pool was not closed clean then. What ended the
+    /// serving, where that was no unmount.
     pub fn shut_down(self, grace: Duration) -> Result<ShutDown, EndError> {
         let detached = self.take_away();
-        let how = match self.ended.recv_timeout(grace) {
-            Err(RecvTimeoutError::Timeout) => ShutDown::CutOff,
-            Ok(_) | Err(RecvTimeoutError::Disconnected) => ShutDown::Finished,
+        let (how, served) = match self.ended.recv_timeout(grace) {
+            Err(RecvTimeoutError::Timeout) => (ShutDown::CutOff, Ok(())),
+            Ok(served) => (ShutDown::Finished, served),
+            Err(RecvTimeoutError::Disconnected) => (ShutDown::Finished, Ok(())),
         };
         self.service.close().map_err(EndError::Close)?;
         if how == ShutDown::Finished {
@@ -122,6 +135,7 @@ impl Server {
             drop(self.ended.recv_timeout(CUT_TIMEOUT));
         }
         detached.map_err(EndError::Unmount)?;
+        served.map_err(EndError::Served)?;
         Ok(how)
     }
 
@@ -145,6 +159,9 @@ pub enum EndError {
     /// The pool could not be closed clean; the next mount recovers it.
     #[error("the pool was not closed clean: {0}")]
     Close(novale_core::Error),
+    /// Requests could no longer be served; the mount was taken away, and the pool closed.
+    #[error("serving the mount: {0}")]
+    Served(io::Error),
     /// A serving thread panicked.
     #[error("a serving thread panicked")]
     Panicked,

@@ -86,11 +86,17 @@ pub(crate) fn run(request: &Request) -> Result<()> {
         }
     };
     serve(request, &pool, server.device());
+    let event = begin(&pool, &voice)
+        .and_then(|()| announce(request, &found, &server))
+        .and_then(|()| wait(&next_event, &pool, &voice));
+    let ended = end(server, request, event.as_ref().ok(), &voice);
+    event.and(ended).inspect_err(|error| voice.send(&in_words(error)))
+}
+
+/// Starts what the daemon does beside serving.
+fn begin(pool: &OpenPool, voice: &Arc<Voice>) -> Result<()> {
     write_back(pool.fs.clone(), voice.clone())?;
-    empty::start(pool.fs.clone(), voice.clone())?;
-    announce(request, &found, &server)?;
-    let event = wait(&next_event, &pool, &voice)?;
-    end(server, request, event, &voice).inspect_err(|error| voice.send(&in_words(error)))
+    empty::start(pool.fs.clone(), voice.clone())
 }
 
 /// The pool; of one that is only read some slots may be missing.
@@ -235,9 +241,9 @@ fn announce(request: &Request, found: &Found, server: &Server) -> Result<()> {
     Ok(())
 }
 
-fn end(server: Server, request: &Request, event: Event, voice: &Voice) -> Result<()> {
+fn end(server: Server, request: &Request, event: Option<&Event>, voice: &Voice) -> Result<()> {
     let seconds = grace_seconds(request);
-    if event == Event::Signal && !request.args.daemon {
+    if event == Some(&Event::Signal) && !request.args.daemon {
         let _unheard = say!("unmounting; open files have {seconds} s");
     }
     let how = server.shut_down(Duration::from_secs(seconds))?;

@@ -25,7 +25,7 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    fn of(output: &Output) -> Self {
+    pub(crate) fn of(output: &Output) -> Self {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let (out, err) = (text(&output.stdout), text(&output.stderr));
         assert!(!err.contains("panicked"), "{err}");
