@@ -8,6 +8,7 @@ use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use support::{Scratch, novale};
 
@@ -155,4 +156,38 @@ fn what_keeps_a_program_from_running_directly_is_said() {
             .env_remove("LD_PRELOAD")
             .uid(65534);
     });
+}
+
+/// Each build of libc and of Novale left a megabyte there, for ever.
+#[test]
+fn old_images_of_libc_are_removed() {
+    let Some(scratch) = Scratch::for_mount("old_images_of_libc_are_removed") else { return };
+    let slot = scratch.pool();
+    novale(&["mount", "-o", "direct", &slot, &scratch.dir()]).ok();
+    let cache = scratch.slot("cache");
+    let folder = Path::new(&cache).join("novale");
+    fs::create_dir_all(&folder).unwrap();
+    let make = |name: &str, seconds: u64| {
+        let file = fs::File::create_new(folder.join(name)).unwrap();
+        file.set_modified(std::time::UNIX_EPOCH + Duration::from_secs(seconds)).unwrap();
+    };
+    for number in 0..12 {
+        make(&format!("text-{number:02}"), 1000 - number);
+        make(&format!("calls-{number:02}"), number);
+    }
+    make("other", 0);
+    let ran = run(&["--mount", &scratch.dir(), "true"], |command| {
+        command.env("XDG_CACHE_HOME", &cache);
+    });
+    assert_eq!(ran.0, 0, "{}", ran.2);
+    let left = |kind: &str| {
+        let names = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name());
+        let mut names: Vec<_> = names.map(|name| name.into_string().unwrap()).collect();
+        names.retain(|name| name.starts_with(kind));
+        names.sort();
+        names
+    };
+    let newest: Vec<_> = (0..8).map(|number| format!("text-{number:02}")).collect();
+    assert_eq!(left("text-"), newest);
+    assert_eq!((left("calls-").len(), left("other").len()), (12, 1));
 }

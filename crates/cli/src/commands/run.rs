@@ -5,10 +5,11 @@
 //! `NOVALE_DIRECT` which mount points are which pools. What can't be served so, goes through the
 //! mount, and this says why.
 
+mod cache;
+
 use std::ffi::{OsStr, OsString};
-use std::fs::{DirBuilder, Permissions};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -31,10 +32,6 @@ const DIRECT_VARIABLE: &str = "NOVALE_DIRECT";
 const MAP_VARIABLE: &str = "NOVALE_MAP";
 /// The folder where the library keeps what it has found out about other libraries.
 const CACHE_VARIABLE: &str = "NOVALE_CACHE";
-/// Of the administrator, whose programs may go on as other users, who read there what is theirs too.
-const ROOTS_CACHE: &str = "/var/cache";
-/// Of folders that are made for it.
-const CACHE_MODE: u32 = 0o755;
 /// What the kernel forbids this process, for programs to compare themselves with.
 const BEGUN_VARIABLE: &str = "NOVALE_BEGUN";
 /// Set where the library is to say what it puts back into the environment of programs.
@@ -78,7 +75,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
             if args.verbose {
                 command.env(VERBOSE_VARIABLE, "1");
             }
-            match cache() {
+            match cache::folder() {
                 Some(folder) => command.env(CACHE_VARIABLE, folder),
                 None => command.env_remove(CACHE_VARIABLE),
             };
@@ -126,46 +123,6 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
     remark!("novale: {}: {error}", program.display());
     let found = error.kind() != std::io::ErrorKind::NotFound;
     Ok(ExitCode::from(if found { NOT_EXECUTABLE } else { NOT_FOUND }))
-}
-
-/// The user's folder for what can be made again, chosen here once for all that is started: programs set
-/// `HOME` to what they like. `None` where there is none. It is of code that programs load, so nobody else may
-/// write there, whatever the umask is.
-fn cache() -> Option<PathBuf> {
-    let own = rustix::process::geteuid();
-    let given = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let of_user = || {
-        if own.is_root() {
-            Some(PathBuf::from(ROOTS_CACHE))
-        } else {
-            Some(given("HOME")?.join(".cache"))
-        }
-    };
-    // An administrator may have a user's environment (`su`).
-    let asked = given("XDG_CACHE_HOME").filter(|folder| !own.is_root() || is_roots(folder));
-    let folder = asked.or_else(of_user)?.join("novale");
-    DirBuilder::new().recursive(true).mode(CACHE_MODE).create(&folder).ok()?;
-    let found = folder.symlink_metadata().ok()?;
-    if !found.is_dir() || ![0, own.as_raw()].contains(&found.uid()) {
-        return None;
-    }
-    // Of an earlier version, under another umask.
-    if found.mode() & 0o022 != 0 {
-        std::fs::set_permissions(&folder, Permissions::from_mode(CACHE_MODE)).ok()?;
-    }
-    Some(folder)
-}
-
-/// Whether the administrator alone says where a path leads, as far as it is there.
-fn is_roots(path: &Path) -> bool {
-    let Some(there) = path.ancestors().find_map(|path| path.canonicalize().ok()) else {
-        return false;
-    };
-    path.ancestors().chain(there.ancestors()).all(|folder| match folder.symlink_metadata() {
-        // In a sticky one others can't put anything in the place of what is there.
-        Ok(found) => found.uid() == 0 && (found.is_symlink() || found.mode() & 0o1002 != 0o002),
-        Err(error) => error.kind() == std::io::ErrorKind::NotFound,
-    })
 }
 
 /// Refuses a program that can't load the library, or would not start with it.
