@@ -9,6 +9,7 @@
 #[allow(unused_macros, reason = "its tests are written out")]
 mod harness;
 
+use harness::support::{Scratch, novale};
 use harness::{is_whole, mounted, succeeds, task};
 
 /// A thread was appending to a file, with its position locked, when another one forked: the child waited for
@@ -20,9 +21,23 @@ fn children_of_a_storm_do_everything() {
     is_whole(&scratch, &slot);
 }
 
+/// The thread that forks or starts a program gave up after so many yields, an instant where nobody else wants
+/// the processor: `execve` was EAGAIN.
+#[test]
+fn a_program_is_started_in_the_middle_of_a_long_write() {
+    let Some(scratch) = Scratch::for_mount("in_the_middle_of_a_long_write") else { return };
+    let slot = scratch.pool();
+    novale(&["mount", "-o", "direct,device=dram:write=8000", &slot, &scratch.dir()]).ok();
+    let said = succeeds(&task(&scratch, "starts_in_a_write").output().unwrap());
+    assert!(said.contains("the next program"), "{said}");
+    is_whole(&scratch, &slot);
+}
+
 mod tasks {
     use std::ffi::{CStr, CString};
     use std::os::unix::ffi::OsStrExt;
+    use std::os::unix::fs::FileExt;
+    use std::os::unix::process::CommandExt;
     use std::path::PathBuf;
     use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -163,5 +178,23 @@ mod tasks {
             }
             OVER.store(true, Ordering::Relaxed);
         });
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn starts_in_a_write() {
+        static BEGUN: AtomicBool = AtomicBool::new(false);
+        let place = PathBuf::from(std::env::var_os(PLACE).unwrap());
+        let file = std::fs::File::create_new(place.join("long")).unwrap();
+        std::thread::spawn(move || {
+            let bytes = vec![b'a'; 6 << 20];
+            BEGUN.store(true, Ordering::Relaxed);
+            file.write_all_at(&bytes, 0).unwrap();
+        });
+        while !BEGUN.load(Ordering::Relaxed) {
+            std::hint::spin_loop();
+        }
+        let mut next = std::process::Command::new("echo");
+        panic!("{}", next.arg("the next program").exec());
     }
 }

@@ -6,7 +6,7 @@ use crate::base::heap::HEAP;
 use crate::base::sys::{Args, Outcome, Ret, Served, fail, sys};
 use crate::base::thread::{self, current};
 use crate::base::{guard, report};
-use crate::fds::table::{self, Quiet, SHARED};
+use crate::fds::table::{self, BRIEFLY, PATIENCE, Quiet, SHARED};
 use crate::fds::{kernel, locks};
 use crate::maps;
 use crate::mounts::{self, helper, state};
@@ -75,7 +75,7 @@ pub(crate) fn clone(number: i64, args: &Args) -> Outcome {
 /// an end: then what the child frees and forgets is what counts.
 fn fork(number: i64, args: &Args) -> Ret {
     let quiet = Quiet::of_call();
-    let _all_are_out = quiet.wait();
+    let _all_are_out = quiet.wait(PATIENCE);
     // What was opened since the first time: without a descriptor of the kernel's the child has no hold.
     kernel::take_all(SHARED);
     let gate = maps::before_fork();
@@ -122,7 +122,7 @@ pub(crate) fn exec(number: i64, args: &Args) -> Outcome {
     kernel::take_all(SHARED);
     // A thread that is inside for ever would stay a client's that looks alive.
     let quiet = Quiet::of_call();
-    if !quiet.wait() {
+    if !quiet.wait(PATIENCE) {
         return Outcome::Done(fail(libc::EAGAIN));
     }
     let mut given = *args;
@@ -155,7 +155,7 @@ pub(crate) fn exit_process(args: &Args) -> Outcome {
     maps::end();
     // A thread that stores to what is mapped is not inside: others settle for the process then.
     let quiet = Quiet::of_call();
-    if quiet.wait() && !maps::are_in_use() {
+    if quiet.wait(BRIEFLY) && !maps::are_in_use() {
         mounts::leave();
     }
     // From here: on the way back a signal's handler could make a call, which nobody lets in again.

@@ -628,8 +628,15 @@ pub(crate) fn close_range(first: u32, last: u32, close: impl FnOnce() -> Ret) ->
 static QUIET: AtomicU32 = AtomicU32::new(0);
 /// The thread that keeps the others out.
 static QUIETER: AtomicU64 = AtomicU64::new(0);
-/// Looks at a thread that is inside before it is taken for one that will stay there.
-const PATIENCE: u32 = 100_000;
+/// Looks at a thread that is inside before it is taken for one that will stay there: ten seconds and more. It
+/// may be in a long write, or get no processor.
+pub(crate) const PATIENCE: u32 = 100_000;
+/// For what can be put off or left to others: a tenth of a second and more.
+pub(crate) const BRIEFLY: u32 = 1000;
+/// Looks without sleeping in between.
+const LOOKS: u32 = 8;
+/// Between two looks, in ns. Who only yields is run on before a thread that has used up its time.
+const NAP_NS: i64 = 50_000;
 
 /// A call of the program being served.
 pub(crate) struct Serving(Option<&'static AtomicU32>);
@@ -702,12 +709,13 @@ impl Quiet {
         Self { unnamed: unnamed_here() }
     }
 
-    /// Waits until no other thread is inside, and keeps them out until the end; false when one stays.
-    pub(crate) fn wait(&self) -> bool {
+    /// Waits until no other thread is inside, and keeps them out until the end; false when one stays for so
+    /// many looks.
+    pub(crate) fn wait(&self, patience: u32) -> bool {
         QUIETER.store(this_thread(), Ordering::Relaxed);
         QUIET.store(1, Ordering::SeqCst);
         let own = my_hazard().map(std::ptr::from_ref);
-        for _ in 0..PATIENCE {
+        for look in 0..patience {
             let named = NAMED.load(Ordering::SeqCst) as usize;
             let inside = |hazard: &Hazard| {
                 Some(std::ptr::from_ref(hazard)) != own
@@ -717,7 +725,13 @@ impl Quiet {
             if !unnamed && !HAZARD.iter().take(named).any(inside) {
                 return true;
             }
-            sys!(libc::SYS_sched_yield);
+            if look < LOOKS {
+                sys!(libc::SYS_sched_yield);
+            } else {
+                let nap = libc::timespec { tv_sec: 0, tv_nsec: NAP_NS };
+                let wait = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
+                sys!(libc::SYS_futex, QUIET.as_ptr(), wait, 1, &raw const nap);
+            }
         }
         false
     }

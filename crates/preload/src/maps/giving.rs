@@ -163,7 +163,7 @@ fn give_way(mount: usize) -> bool {
     if wanted.is_empty() {
         return true;
     }
-    if !quiet.wait() {
+    if !quiet.wait(table::BRIEFLY) {
         return false;
     }
     let Some(mut maps) = maps::some() else { return true };

@@ -69,7 +69,7 @@ pub(crate) fn leave_by(call: impl FnOnce() -> Ret, leave: impl FnOnce()) -> Ret 
     left::leaving();
     {
         let quiet = table::Quiet::of_call();
-        quiet.wait();
+        quiet.wait(table::PATIENCE);
         kernel::take_all(0);
     }
     let result = table::outside(call);

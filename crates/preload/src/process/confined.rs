@@ -94,7 +94,7 @@ fn leave_everything() -> bool {
     }
     let quiet = Quiet::of_call();
     // A thread that is inside for ever could go on there.
-    if !quiet.wait() {
+    if !quiet.wait(table::PATIENCE) {
         return false;
     }
     give_up();
