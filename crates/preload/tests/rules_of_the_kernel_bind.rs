@@ -74,6 +74,8 @@ promises! {
     what_a_program_allows_itself_by_a_folder_that_is_open: runs_with_the_daemon allowed;
     /// A thread had given up its rights, and was given what another one's rights allow.
     what_one_thread_may_not_do_whose_rights_are_its_own: runs_with_the_daemon alone;
+    /// It locked the pool and the arena as well: all memory of the machine, perhaps, and more than it may.
+    what_locks_all_its_memory_locks_no_pool: runs_with_the_daemon locks_its_memory;
 }
 
 /// The limit of descriptors was taken for 0 and set to that: no program could open anything.
@@ -188,6 +190,19 @@ mod tasks {
         fs::write(at("all/own"), b"two").unwrap();
         std::os::unix::fs::symlink("own", at("all/mine")).unwrap();
         assert_eq!(fs::read(at("all/mine")).unwrap(), b"two");
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn locks_its_memory() {
+        let mut file =
+            OpenOptions::new().read(true).append(true).create(true).open(at("locked")).unwrap();
+        file.write_all(b"before ").unwrap();
+        assert_eq!(unsafe { libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE) }, 0);
+        let maps = fs::read_to_string("/proc/self/maps").unwrap();
+        assert!(!maps.contains("/dev/shm/novale-"), "{maps}");
+        file.write_all(b"after").unwrap();
+        assert_eq!(fs::read(at("locked")).unwrap(), b"before after");
     }
 
     /// Lays a rule on this process, by which it makes no folders, and looks at what it does then.

@@ -193,6 +193,7 @@ const OF_EVERY_TIME: &[i64] = &[
     libc::SYS_prctl,
     libc::SYS_seccomp,
     libc::SYS_landlock_restrict_self,
+    libc::SYS_mlockall,
 ];
 
 /// Calls by which the kernel gives out a descriptor, or sees how many there may be, or uses one without

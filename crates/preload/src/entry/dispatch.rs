@@ -291,9 +291,10 @@ fn other_call(number: i64, args: &Args) -> Served {
         | libc::SYS_mount
         | libc::SYS_umount2
         | libc::SYS_move_mount => processes::elsewhere(number, args),
-        libc::SYS_prctl | libc::SYS_seccomp | libc::SYS_landlock_restrict_self => {
-            confined::before_rule(number, args)
-        }
+        libc::SYS_prctl
+        | libc::SYS_seccomp
+        | libc::SYS_landlock_restrict_self
+        | libc::SYS_mlockall => confined::before_rule(number, args),
         libc::SYS_setuid
         | libc::SYS_setgid
         | libc::SYS_setreuid

@@ -1,11 +1,14 @@
-//! Programs that confine themselves (Landlock, seccomp), or whose threads no longer share their descriptors:
-//! from then on everything is the kernel's.
+//! Programs that confine themselves (Landlock, seccomp), that lock all their memory, or whose threads no longer
+//! share their descriptors: from then on everything is the kernel's.
 //!
 //! Such a rule binds the system calls that a process makes, and here none are made. So before a program
 //! lays one on itself,
 //! 1. all that it opens is the kernel's, and all that it has open is handed over and forgotten here;
 //! 2. this library's own threads end, its mappings become the kernel's, and its pools are left;
 //! 3. its calls no longer come here, but for those of processes and signals, which need it.
+//!
+//! To lock all memory (`mlockall`) is not to lock the pool and the arena, which may be all that the machine has
+//! and more than the process may lock.
 //!
 //! The rule may be one thread's alone: everything is given up for the whole process. A child of fork has
 //! what its parent had, nothing. The programs that it starts are told nothing of the mounts; those that
@@ -64,7 +67,7 @@ pub(crate) fn is() -> bool {
     CONFINED.load(Ordering::Relaxed)
 }
 
-/// `landlock_restrict_self`, `seccomp`, `prctl`: gives up everything before the kernel lays a rule on the
+/// `landlock_restrict_self`, `seccomp`, `prctl`, `mlockall`: gives up everything before the kernel lays a rule on the
 /// process, which may fail all the same.
 pub(crate) fn before_rule(number: i64, args: &Args) -> Served {
     if number == libc::SYS_prctl && LESSENS.contains(&(args[0] as i32)) {
