@@ -370,7 +370,7 @@ line!(SlotState, [Part::Pool, Part::Addr], 60..64, 0..0, |_home| {
 });
 
 line!(WearLine, [Part::Pool, Part::Addr], 60..64, 0..0, |_home| {
-    (seq(), any::<u64>()).prop_map(|(seq, lines)| Self { seq, lines })
+    (seq(), 0..WearLine::LINES_LIMIT).prop_map(|(seq, lines)| Self { seq, lines })
 });
 
 line!(IdentityLine, [Part::Pool, Part::Ino], 0..4, 0..0, |home| {
