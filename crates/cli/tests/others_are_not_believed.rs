@@ -131,6 +131,48 @@ fn no_pool_is_made_in_another_users_file() {
     assert_eq!(fs::metadata(&empty).unwrap().len(), 0);
 }
 
+/// A link that another user had put in the place of his pool, or of a folder above it, led `novale slot add` of
+/// root's to any pool of root's: a slot in that user's folder was added to it, for him to remove.
+#[test]
+fn no_pool_is_changed_that_another_users_link_leads_to() {
+    let scratch = Scratch::new();
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let [roots, his] = ["roots", "his"].map(|name| scratch.slot(name));
+    for folder in [&roots, &his] {
+        fs::create_dir(folder).unwrap();
+    }
+    let (pool, new) = (format!("{roots}/pool"), format!("{his}/new"));
+    novale(&["mkfs", "--size", "16M", "--quiet", &pool]).ok();
+    let link = |to: &str, name: &str, owner| {
+        let link = format!("{his}/{name}");
+        symlink(to, &link).unwrap();
+        std::os::unix::fs::lchown(&link, Some(owner), Some(owner)).unwrap();
+        link
+    };
+    let (file, folder) = (link(&pool, "file", NOBODY), link(&roots, "folder", NOBODY));
+    for led in [&file, &format!("{folder}/pool")] {
+        let saved = scratch.slot("saved");
+        let slots = [
+            &["slot", "add", "--size", "16M", &new, led][..],
+            &["slot", "replace", "--size", "16M", led, &new],
+        ];
+        let repair = ["check", "--repair=salvage", "--yes", "--save", &saved, led];
+        let others = "symbolic link of another user's";
+        for words in slots {
+            novale(words).refused(1, &[others]);
+        }
+        novale(&repair).refused(8, &[others]);
+        assert!(!Path::new(&new).exists());
+    }
+    assert!(facts(&pool)["slots"].as_array().is_some_and(|slots| slots.len() == 1));
+    // Root's own links lead where root wants.
+    let (up, own) = (link("../roots", "up", 0), scratch.slot("own"));
+    symlink(format!("{up}/pool"), &own).unwrap();
+    novale(&["slot", "add", "--size", "16M", &new, &own]).ok();
+}
+
 /// The file of a slot that was to be made was looked for by its name, and then given to the pool's owner by
 /// its name: a link that he had put there meanwhile made any file his.
 #[test]
