@@ -8,10 +8,11 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use novale_core::{
-    Attr, Ctx, Error, FileKind, Form, Fs, Ino, NewInode, Node, SetAttr, SetXattr, XattrMode,
+    Attr, Ctx, Error, Fallocate, FileKind, Form, Fs, Ino, NewInode, Node, OpenOptions, Piece,
+    SetAttr, SetXattr, UpdatePolicy, XattrMode,
 };
 use novale_pm::Pm;
-use support::{MB, open, verify};
+use support::{MB, open, open_as, verify};
 
 const FORMS: [Form; 3] = [Form::Single, Form::Two, Form::Auto];
 
@@ -231,12 +232,17 @@ fn a_full_pool_lets_them_be_replaced_and_removed() {
 #[test]
 fn a_change_of_owner_size_or_contents_takes_file_capabilities_away() {
     type Change = fn(&Fs, Ino);
-    let changes: [(&str, Change); 5] = [
+    let changes: [(&str, Change); 8] = [
         ("small write", |fs, ino| assert_eq!(fs.write(&ctx(9), ino, 3, b"new").unwrap(), 3)),
         ("large write", |fs, ino| {
             assert_eq!(fs.write(&ctx(9), ino, 0, &vec![7; 70_000]).unwrap(), 70_000);
         }),
         ("append", |fs, ino| assert_eq!(fs.append(&ctx(9), ino, b"new").unwrap(), 8)),
+        ("pieces", |fs, ino| {
+            fs.write_scattered(&ctx(9), ino, &[Piece { offset: 1, bytes: b"new" }]).unwrap();
+        }),
+        ("punch", |fs, ino| fs.fallocate(&ctx(9), ino, Fallocate::PunchHole, 2, 3).unwrap()),
+        ("zeros", |fs, ino| fs.fallocate(&ctx(9), ino, Fallocate::ZeroRange, 2, 3).unwrap()),
         ("truncation", |fs, ino| {
             let size = SetAttr { size: Some(1), ..SetAttr::default() };
             fs.setattr(&ctx(9), Node::current(ino), &size).unwrap();
@@ -246,9 +252,13 @@ fn a_change_of_owner_size_or_contents_takes_file_capabilities_away() {
             fs.setattr(&ctx(9), Node::current(ino), &owner).unwrap();
         }),
     ];
-    for form in FORMS {
+    let by_default = FORMS.map(|form| (form, UpdatePolicy::Auto));
+    let each = UpdatePolicy::ALL.map(|update| (Form::Auto, update));
+    for (form, update) in by_default.into_iter().chain(each) {
+        let options =
+            OpenOptions { form, update: Some(update), now_ns: 2, ..OpenOptions::default() };
         for (what, change) in changes {
-            let fs = open(pool(16 * MB), form);
+            let fs = open_as(pool(4 * MB), &options);
             let ino = make(&fs, "f", FileKind::File);
             fs.write(&ctx(4), ino, 0, b"contents").unwrap();
             set(&fs, ino, "user.a", b"stays").unwrap();
@@ -258,11 +268,11 @@ fn a_change_of_owner_size_or_contents_takes_file_capabilities_away() {
             assert_eq!(get(&fs, ino, "security.capability").unwrap(), [1; 20]);
             change(&fs, ino);
             let expected = BTreeMap::from([("user.a".to_owned(), b"stays".to_vec())]);
-            assert_eq!(all(&fs, ino), expected, "{what}");
+            assert_eq!(all(&fs, ino), expected, "{what}, {update:?}");
             let (attr, pm) = (fs.getattr(ino).unwrap(), fs.into_pm());
             verify(&pm);
-            let fs = open(pm, form);
-            assert_eq!(all(&fs, ino), expected, "{what}");
+            let fs = open_as(pm, &options);
+            assert_eq!(all(&fs, ino), expected, "{what}, {update:?}");
             let again = fs.getattr(ino).unwrap();
             assert_eq!((again.size, again.mode, again.uid), (attr.size, attr.mode, attr.uid));
         }

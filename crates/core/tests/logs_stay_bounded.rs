@@ -81,6 +81,24 @@ fn removals_leave_a_directory_of_many_names() {
     assert_eq!(names(&reopen(sound(fs))), before);
 }
 
+/// One name in sixty stays: each page of the log has one that lives.
+#[test]
+fn names_that_stay_here_and_there_leave_no_page_each() {
+    let fs = open();
+    let mut most = 0;
+    for stays in 0..200 {
+        fs.create(&CTX, Node::ROOT, format!("stays{stays}").as_bytes(), &file()).unwrap();
+        for _ in 0..30 {
+            fs.create(&CTX, Node::ROOT, b"comes", &file()).unwrap();
+            fs.unlink(&CTX, Node::ROOT, b"comes").unwrap();
+        }
+        most = most.max(fs.getattr(Ino::ROOT).unwrap().blocks / 8);
+    }
+    // Four pages of what lives, and two windows.
+    assert!(most < 40, "the log came to {most} pages");
+    sound(fs);
+}
+
 /// A hole stayed in a file's log for ever, unless everything before it went: so did each punch and
 /// each cutting off of a file with more pieces than one window holds.
 #[test]

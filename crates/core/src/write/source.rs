@@ -186,6 +186,17 @@ mod tests {
     }
 
     #[test]
+    fn bytes_that_lie_in_the_pool_take_capabilities_away_too() {
+        let (fs, ino, buffer) = two_files();
+        let source = runs(&fs, buffer, 0, 100);
+        let (node, name) = (crate::Node::current(ino), b"security.capability");
+        let set = crate::SetXattr { name, value: &[1; 20], ..crate::SetXattr::default() };
+        fs.setxattr(&CTX, node, &set).unwrap();
+        fs.write_from(&CTX, ino, 50, &[7; 100], &source).unwrap();
+        assert!(matches!(fs.getxattr(node, name), Err(crate::Error::NoAttribute)));
+    }
+
+    #[test]
     fn a_source_that_holds_other_bytes_is_not_believed() {
         let (fs, ino, buffer) = two_files();
         let source = runs(&fs, buffer, 0, 100);
