@@ -14,7 +14,7 @@ use crate::replay::{self, Paper, Replayed};
 use crate::report::{Cell, Report};
 use crate::stats::{Round, Rounds, float};
 use crate::writer::{METHODS, Stored, Writer, on_cpu};
-use crate::{Common, bytes_text, count_for, setup};
+use crate::{Common, bytes_text, count_for, killed, setup};
 
 const KB: u64 = 1024;
 /// The longest sequential write, in KB.
@@ -34,6 +34,9 @@ pub(crate) struct Options {
     /// Measure figure 6, too: on a memory whose lines are flushed by `clflush` and take 0 to 800 ns.
     #[arg(long)]
     latencies: bool,
+    /// Measure 6.6, too: opening a pool of so many MB of files after a kill.
+    #[arg(long, value_name = "MB", value_parser = clap::value_parser!(u64).range(1..=65_536))]
+    recovery: Option<u64>,
     /// A trace in `MobiGen`'s format to replay; may be given several times.
     #[arg(long = "trace", value_name = "FILE")]
     traces: Vec<PathBuf>,
@@ -73,6 +76,9 @@ pub(crate) fn run(common: &Common, options: &Options) -> Result<Vec<Report>> {
     reports.push(table_2(common, &sizes, &replayed));
     if options.latencies {
         reports.push(figure_6(common, &latencies));
+    }
+    if let Some(dataset_mb) = options.recovery {
+        reports.push(killed::run(common, dataset_mb)?);
     }
     Ok(reports)
 }

@@ -44,7 +44,7 @@ pub(crate) struct Options {
 
 /// A write method by its name.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Method(UpdatePolicy);
+pub(crate) struct Method(pub(crate) UpdatePolicy);
 
 impl std::str::FromStr for Method {
     type Err = String;

@@ -21,7 +21,7 @@ use crate::report::{Cell, Report};
 use crate::stats::median;
 use crate::target::Target;
 use crate::workload::Profile;
-use crate::{Common, bytes_text, filebench};
+use crate::{Common, bytes_text, filebench, shapes};
 
 /// A way to write.
 #[derive(Debug, Clone, Copy)]
@@ -65,10 +65,11 @@ pub(crate) struct Options {
     /// Seconds of each measurement.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=3_600))]
     seconds: u64,
-    /// Only these figures, with commas: 8 (with 7 and 4), 10, 11, 12, 13 (with 4).
+    /// Only these figures, with commas: 8 (with 7 and 4), 10, 11, 12, 13 (with 4, and 14's Postmark).
     #[arg(long, value_delimiter = ',', default_values_t = [8, 10, 11, 12, 13])]
     figure: Vec<u32>,
-    /// A trace in `MobiGen`'s format for figure 13; may be given several times.
+    /// A trace in `MobiGen`'s format for figure 13, beside those in the shape of traces that are not ours to
+    /// give; may be given several times.
     #[arg(long = "trace", value_name = "FILE")]
     traces: Vec<PathBuf>,
     /// Write an SVG for each figure into this folder.
@@ -122,8 +123,10 @@ pub(crate) fn run(common: &Common, options: &Options) -> Result<Vec<Report>> {
         accuracies.extend(foretold);
     }
     if options.figure.contains(&13) {
-        for path in &options.traces {
-            let trace = Trace::read(path)?;
+        let read = options.traces.iter().map(|path| Trace::read(path));
+        let shaped = shapes::ALL.iter().filter(|shape| common.wants(shape.name));
+        for trace in read.chain(shaped.map(|shape| Ok(Trace::shaped(shape)))) {
+            let trace = trace?;
             let (report, accuracy) = hinfs_trace::measure(common, &trace, BARS, device)?;
             reports.push(report);
             accuracies.push(accuracy);

@@ -1,6 +1,6 @@
-//! `HiNFS`' figure 13: a trace replayed by each way to write, and what its calls take.
+//! `HiNFS`' figure 13: a trace, or a shape of one, replayed by each way to write, and what its calls take.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -11,12 +11,13 @@ use crate::Common;
 use crate::hinfs::{Accuracy, Bar, ratio, while_written_back};
 use crate::place::{MB, Place};
 use crate::report::{Cell, Report};
+use crate::shapes::Shape;
 use crate::stats::median;
 use crate::target::{Handle, Open, Target};
 use crate::trace::{self, Call};
 
 /// What calls are counted as.
-const PARTS: [&str; 4] = ["read", "write", "sync", "open and close"];
+const PARTS: [&str; 4] = ["read", "write", "sync", "open, close and remove"];
 /// The buffer's part of what is written: a tenth (5.3).
 const BUFFER_PART: u64 = 10;
 
@@ -36,6 +37,10 @@ impl Trace {
         Ok(Self { name, calls: trace::read(path)? })
     }
 
+    pub(crate) fn shaped(shape: &Shape) -> Self {
+        Self { name: shape.name.to_owned(), calls: shape.calls() }
+    }
+
     fn bytes(&self) -> u64 {
         let written = |call: &Call| if let Call::Write { len, .. } = call { *len } else { 0 };
         self.calls.iter().map(written).sum()
@@ -47,17 +52,25 @@ impl Trace {
             Call::Write { len, .. } | Call::Read { len, .. } => *len,
             Call::Open { .. }
             | Call::Close { .. }
+            | Call::Remove { .. }
             | Call::Attributes { .. }
             | Call::Sync { .. }
             | Call::Nothing => 0,
         });
         let data = vec![0x5a; usize::try_from(longest.max().unwrap_or(0))?];
-        let mut replay =
-            Replay { target, round, open: HashMap::new(), files: 0, data, times: [0; PARTS.len()] };
+        let mut replay = Replay {
+            target,
+            round,
+            open: HashMap::new(),
+            made: 0,
+            there: BTreeSet::new(),
+            data,
+            times: [0; PARTS.len()],
+        };
         self.calls.iter().try_for_each(|call| replay.call(*call))?;
-        let (open, files, times) = (replay.open, replay.files, replay.times);
-        open.into_values().try_for_each(|(file, _)| target.close(file))?;
-        (0..files).try_for_each(|file| target.remove(&name(round, file)))?;
+        let Replay { open, there, times, .. } = replay;
+        open.into_values().try_for_each(|open| target.close(open.file))?;
+        there.into_iter().try_for_each(|file| target.remove(&name(round, file)))?;
         Ok(times)
     }
 }
@@ -66,13 +79,22 @@ fn name(round: u64, file: u64) -> String {
     format!("{round}-{file}")
 }
 
+/// What a descriptor leads to.
+struct OpenFile {
+    file: Handle,
+    index: u64,
+    /// The descriptor's own position.
+    at: u64,
+}
+
 /// A replay in the making.
 struct Replay<'a> {
     target: &'a Target,
     round: u64,
-    /// Descriptors, and their own positions.
-    open: HashMap<u32, (Handle, u64)>,
-    files: u64,
+    open: HashMap<u32, OpenFile>,
+    /// Files, and those that were not removed.
+    made: u64,
+    there: BTreeSet<u64>,
     data: Vec<u8>,
     times: Times,
 }
@@ -85,20 +107,31 @@ impl Replay<'_> {
                 self.close(fd)?;
                 if makes {
                     let begun = Instant::now();
-                    let file = self.target.open(&name(self.round, self.files), Open::New)?;
+                    let index = self.made;
+                    let file = self.target.open(&name(self.round, index), Open::New)?;
                     self.count(3, begun.elapsed());
-                    self.files += 1;
-                    self.open.insert(fd, (file, 0));
+                    self.made += 1;
+                    self.there.insert(index);
+                    self.open.insert(fd, OpenFile { file, index, at: 0 });
                 }
                 Ok(())
             }
             Call::Close { fd } => self.close(fd),
+            Call::Remove { fd } => {
+                let Some(index) = self.open.get(&fd).map(|open| open.index) else { return Ok(()) };
+                self.close(fd)?;
+                let begun = Instant::now();
+                self.target.remove(&name(self.round, index))?;
+                self.count(3, begun.elapsed());
+                self.there.remove(&index);
+                Ok(())
+            }
             Call::Read { fd, at, len } => self.access(fd, at, len, true),
             Call::Write { fd, at, len } => self.access(fd, at, len, false),
             Call::Sync { fd } => {
-                let Some((file, _)) = self.open.get(&fd) else { return Ok(()) };
+                let Some(open) = self.open.get(&fd) else { return Ok(()) };
                 let begun = Instant::now();
-                self.target.sync(file)?;
+                self.target.sync(&open.file)?;
                 self.count(2, begun.elapsed());
                 Ok(())
             }
@@ -107,15 +140,15 @@ impl Replay<'_> {
     }
 
     fn close(&mut self, fd: u32) -> Result<()> {
-        let Some((file, _)) = self.open.remove(&fd) else { return Ok(()) };
+        let Some(open) = self.open.remove(&fd) else { return Ok(()) };
         let begun = Instant::now();
-        self.target.close(file)?;
+        self.target.close(open.file)?;
         self.count(3, begun.elapsed());
         Ok(())
     }
 
     fn access(&mut self, fd: u32, at: Option<u64>, len: u64, reads: bool) -> Result<()> {
-        let Some((file, own)) = self.open.get_mut(&fd) else { return Ok(()) };
+        let Some(OpenFile { file, at: own, .. }) = self.open.get_mut(&fd) else { return Ok(()) };
         let from = at.unwrap_or(*own);
         let bytes = self.data.get_mut(..usize::try_from(len)?).unwrap_or_default();
         let begun = Instant::now();

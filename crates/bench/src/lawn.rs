@@ -5,6 +5,7 @@
 //! with a page for the second copies of each. Both are all or nothing for the write.
 
 use std::path::PathBuf;
+use std::time::Instant;
 
 use anyhow::Result;
 use clap::Args;
@@ -14,7 +15,7 @@ use crate::place::MB;
 use crate::plot::{Figure, Series};
 use crate::report::{Cell, Report};
 use crate::stats::{Round, Rounds, float};
-use crate::writer::{METHODS, Stored, Writer, on_cpu};
+use crate::writer::{Beside, METHODS, Stored, Writer, on_cpu};
 use crate::{Common, bytes_text, count_for, setup};
 
 /// Bytes of a request.
@@ -40,6 +41,9 @@ const SLOT_REQUESTS: [u64; 3] = [64, 128, 1024];
 
 #[derive(Debug, Default, Args)]
 pub(crate) struct Options {
+    /// Folders of other file systems to measure beside, whose writes are durable by `O_DSYNC`; by the
+    /// clock, since the kernel's own threads work for them too.
+    dirs: Vec<PathBuf>,
     /// Write an SVG for each figure into this folder.
     #[arg(long, value_name = "DIR")]
     svg: Option<PathBuf>,
@@ -50,6 +54,7 @@ struct Case {
     mix: &'static str,
     bytes: u64,
     count: u64,
+    /// By method, then by folder.
     rounds: Vec<Rounds>,
 }
 
@@ -57,13 +62,15 @@ struct Case {
 pub(crate) fn run(common: &Common, options: &Options) -> Result<Vec<Report>> {
     let file_bytes = common.file_mb * MB;
     let mut writers = Writer::all(&common.place(), file_bytes)?;
+    let beside = options.dirs.iter().map(|dir| Beside::new(dir, file_bytes));
+    let mut beside = beside.collect::<Result<Vec<_>>>()?;
     let (mut cases, mut stored) = (Vec::new(), Vec::new());
     for bytes in BYTES {
         for writer in &mut writers {
             writer.renew()?;
             writer.touch(bytes)?;
         }
-        cases.extend(mixes(common, &mut writers, bytes)?);
+        cases.extend(mixes(common, &mut writers, &mut beside, bytes)?);
         if bytes == REQUEST {
             let count = (bytes, file_bytes / bytes);
             let of = |writer: &mut Writer| {
@@ -83,7 +90,7 @@ pub(crate) fn run(common: &Common, options: &Options) -> Result<Vec<Report>> {
     if let Some(folder) = &options.svg {
         plot_8(&slots).write(folder)?;
     }
-    Ok(vec![figure_5(common, &cases), figure_6(common, &stored), figure_8(common, &slots)])
+    Ok(vec![figure_5(common, &cases, &beside), figure_6(common, &stored), figure_8(common, &slots)])
 }
 
 /// What slots of one size come to, for each of [`SLOT_REQUESTS`].
@@ -178,15 +185,26 @@ fn plot_8(sizes: &[OfSlots]) -> Figure {
 }
 
 /// Measures all mixes of one size, interleaved over the methods.
-fn mixes(common: &Common, writers: &mut [Writer], bytes: u64) -> Result<Vec<Case>> {
+fn mixes(
+    common: &Common,
+    writers: &mut [Writer],
+    beside: &mut [Beside],
+    bytes: u64,
+) -> Result<Vec<Case>> {
     let mut cases = Vec::new();
     let wanted = |mix: &str| common.wants(&format!("{mix} {}", bytes_text(bytes)));
     for (mix, reads) in MIXES.into_iter().filter(|(mix, _)| wanted(mix)) {
         let count = count_for(common.ops, bytes);
-        let mut rounds = vec![Rounds::default(); METHODS.len()];
+        let mut rounds = vec![Rounds::default(); METHODS.len() + beside.len()];
         for _ in 0..common.rounds {
-            for (writer, rounds) in writers.iter_mut().zip(&mut rounds) {
+            let (ours, others) = rounds.split_at_mut(METHODS.len());
+            for (writer, rounds) in writers.iter_mut().zip(ours) {
                 rounds.push(Round::whole(on_cpu(|| writer.mixed(bytes, reads, count))?));
+            }
+            for (folder, rounds) in beside.iter_mut().zip(others) {
+                let begun = Instant::now();
+                folder.mixed(bytes, reads, count)?;
+                rounds.push(Round::whole(u64::try_from(begun.elapsed().as_nanos())?));
             }
         }
         cases.push(Case { mix, bytes, count, rounds });
@@ -214,9 +232,10 @@ impl Case {
     }
 }
 
-fn figure_5(common: &Common, cases: &[Case]) -> Report {
+fn figure_5(common: &Common, cases: &[Case], beside: &[Beside]) -> Report {
     let mut columns = vec!["MB/s".to_owned()];
     columns.extend(METHODS.iter().map(|method| method.name().to_owned()));
+    columns.extend(beside.iter().map(|folder| folder.name.clone()));
     columns.extend(
         [
             "auto x cow",
@@ -250,8 +269,8 @@ fn figure_5(common: &Common, cases: &[Case]) -> Report {
     };
     Report {
         name: "lawn-5",
-        title: "MB (10^6 bytes) a second of CPU time, one thread, requests at random multiples of their \
-                size"
+        title: "MB (10^6 bytes) a second of CPU time (folders: by the clock), one thread, requests at random \
+                multiples of their size"
             .into(),
         setup: setup(common),
         columns,

@@ -15,6 +15,7 @@ mod directory;
 mod filebench;
 mod hinfs;
 mod hinfs_trace;
+mod killed;
 mod lawn;
 mod limit;
 mod lines;
@@ -29,6 +30,7 @@ mod progress;
 mod recovery;
 mod replay;
 mod report;
+mod shapes;
 mod stats;
 mod target;
 mod threads;
@@ -124,6 +126,9 @@ enum Command {
         #[arg(long)]
         durable: bool,
     },
+    /// What `adl --recovery` kills.
+    #[command(hide = true)]
+    KilledWriter(killed::Writer),
 }
 
 /// What all benchmarks take.
@@ -208,6 +213,7 @@ fn main() -> Result<()> {
         Some(Command::Attach) => attach::run(common),
         Some(Command::Calls { dirs }) => calls::run(common, dirs),
         Some(Command::Recovery(options)) => recovery::run(common, options),
+        Some(Command::KilledWriter(writer)) => return killed::write_until_killed(writer),
         Some(Command::Mount { dir, others, durable }) => mount::run(common, dir, others, *durable),
     };
     let mut report = report?;
@@ -240,6 +246,7 @@ impl Command {
             | Self::Aging(_)
             | Self::Directory(_)
             | Self::Recovery(_)
+            | Self::KilledWriter(_)
             | Self::Attach => (None, [].as_slice()),
         };
         one.into_iter().chain(others)

@@ -17,7 +17,7 @@ const MB: u64 = 1 << 20;
 /// Overwrites from this length on have a file of their own, as those of the library have.
 const WHOLE_BYTES: usize = 65_536;
 /// `O_DSYNC`, as Linux has it nearly everywhere.
-const DSYNC: i32 = rustix::fs::OFlags::DSYNC.bits().cast_signed();
+pub(crate) const DSYNC: i32 = rustix::fs::OFlags::DSYNC.bits().cast_signed();
 
 /// A system call, or two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -13,7 +13,7 @@ use tempfile::TempPath;
 /// One MB in bytes.
 pub(crate) const MB: u64 = 1 << 20;
 /// What the arena may grow to.
-const ARENA_BYTES: u64 = 1024 * MB;
+pub(crate) const ARENA_BYTES: u64 = 1024 * MB;
 /// The time at which pools are made and opened, ns; a benchmark's own clock goes on from here.
 pub(crate) const EPOCH_NS: i64 = 1_700_000_000_000_000_000;
 
@@ -136,7 +136,13 @@ pub(crate) fn options() -> OpenOptions {
     OpenOptions { now_ns: EPOCH_NS, ..OpenOptions::default() }
 }
 
-fn open_as(pm: Pm, options: &OpenOptions, exec: &dyn Executor, arena_bytes: u64) -> Result<Fs> {
+/// The same, opened so.
+pub(crate) fn open_as(
+    pm: Pm,
+    options: &OpenOptions,
+    exec: &dyn Executor,
+    arena_bytes: u64,
+) -> Result<Fs> {
     let arena = Arena::anonymous(arena_bytes)?;
     Ok(Fs::open(pm, arena, options, exec, &|_| {})?)
 }

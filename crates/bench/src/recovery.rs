@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use anyhow::Result;
-use novale_core::{Ctx, Executor, FileKind, Form, Fs, Ino, Node, OpenReport, Serial};
+use novale_core::{Ctx, Executor, FileKind, Form, Fs, Ino, Node, OpenOptions, OpenReport, Serial};
 use novale_pm::Pm;
 
 use crate::bed::new;
-use crate::place::{EPOCH_NS, MB, open_sized};
+use crate::place::{ARENA_BYTES, EPOCH_NS, MB, open_as, open_sized, options};
 use crate::progress::Bar;
 use crate::report::{Cell, Report};
 use crate::stats::{cpu_ns, float, median};
@@ -18,8 +18,6 @@ use crate::{Common, setup};
 /// Files of one directory.
 const FILES_A_DIR: u64 = 1_000;
 const KB: u64 = 1 << 10;
-/// What the view of a recovered pool takes at most.
-const ARENA_BYTES: u64 = 1024 * MB;
 
 /// What `recovery` takes beside what all do.
 #[derive(Debug, Clone, clap::Args)]
@@ -86,21 +84,26 @@ impl Executor for Threads {
 
 /// Times of one way to open, in us, of all rounds: by the clock, and of this thread on a CPU.
 #[derive(Default)]
-struct Times {
+pub(crate) struct Times {
     wall: Vec<u64>,
     cpu: Vec<u64>,
 }
 
 impl Times {
-    fn open(&mut self, pm: Pm, exec: &dyn Executor) -> Result<Fs> {
+    pub(crate) fn open(
+        &mut self,
+        pm: Pm,
+        options: &OpenOptions,
+        exec: &dyn Executor,
+    ) -> Result<Fs> {
         let (cpu, begun) = (cpu_ns(), Instant::now());
-        let fs = open_sized(pm, Form::Auto, exec, ARENA_BYTES)?;
+        let fs = open_as(pm, options, exec, ARENA_BYTES)?;
         self.wall.push(u64::try_from(begun.elapsed().as_micros())?);
         self.cpu.push((cpu_ns() - cpu) / 1_000);
         Ok(fs)
     }
 
-    fn median(&self) -> u64 {
+    pub(crate) fn median(&self) -> u64 {
         median(self.wall.iter().copied()).max(1)
     }
 
@@ -109,7 +112,7 @@ impl Times {
         median(self.cpu.iter().copied()).max(1)
     }
 
-    fn cells(&self) -> [Cell; 2] {
+    pub(crate) fn cells(&self) -> [Cell; 2] {
         let (least, most) = (self.wall.iter().min(), self.wall.iter().max());
         [
             Cell::Count(self.median()),
@@ -193,11 +196,11 @@ fn measure(common: &Common, dataset: &Dataset, threads: usize) -> Result<Found> 
         (Times::default(), Times::default(), Times::default());
     for _ in 0..common.rounds {
         fs.close()?;
-        fs = clean.open(fs.into_pm(), &Serial)?;
+        fs = clean.open(fs.into_pm(), &options(), &Serial)?;
         anyhow::ensure!(fs.opened().clean, "the pool was closed, and is not clean");
-        fs = serial.open(fs.into_pm(), &Serial)?;
+        fs = serial.open(fs.into_pm(), &options(), &Serial)?;
         anyhow::ensure!(!fs.opened().clean, "the pool was not closed, and is clean");
-        fs = parallel.open(fs.into_pm(), &Threads(threads))?;
+        fs = parallel.open(fs.into_pm(), &options(), &Threads(threads))?;
     }
     let report = *fs.opened();
     Ok(Found { clean, serial, parallel, report })

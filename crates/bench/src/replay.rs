@@ -155,7 +155,7 @@ impl<'a> Replay<'a> {
                 let file = self.make()?;
                 self.open.insert(fd, (file, 0));
             }
-            Call::Open { fd, makes: false } | Call::Close { fd } => {
+            Call::Open { fd, makes: false } | Call::Close { fd } | Call::Remove { fd } => {
                 self.open.remove(&fd);
             }
             Call::Read { fd, at, len } => self.read(fd, at, len)?,

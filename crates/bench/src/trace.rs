@@ -18,6 +18,11 @@ pub(crate) enum Call {
     Close {
         fd: u32,
     },
+    /// An open file is removed and its descriptor closed: in shapes alone ([`crate::shapes`]), since a trace
+    /// removes by path.
+    Remove {
+        fd: u32,
+    },
     /// At the descriptor's own position, where no other is given.
     Read {
         fd: u32,

@@ -1,12 +1,18 @@
 //! A pool whose writes take one method, with a file to write and read, and a buffer that lies in the pool
 //! and is mapped: what zero-copy logging writes from.
 
+use std::fs::File;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+
 use anyhow::{Context, Result};
 use novale_core::{Ctx, FileKind, Fs, Ino, Node, OpenOptions, SlotLines, SourceRun, UpdatePolicy};
 use novale_layout::PAGE;
 use novale_pm::{Counters, Purpose};
+use tempfile::TempDir;
 
 use crate::bed::new;
+use crate::mount::DSYNC;
 use crate::place::{EPOCH_NS, MB, Place, Pool, options};
 use crate::stats::{cpu_ns, float};
 
@@ -201,6 +207,52 @@ impl Writer {
         let before = self.fs().counters();
         run(self, len, count)?;
         Ok(Stored::of(count, count * len, &(&self.fs().counters() - &before)))
+    }
+}
+
+/// A file in a folder of another file system, whose writes are durable when they return.
+#[derive(Debug)]
+pub(crate) struct Beside {
+    /// The folder, as the caller calls it.
+    pub(crate) name: String,
+    _folder: TempDir,
+    file: File,
+    file_bytes: u64,
+    random: fastrand::Rng,
+    data: Vec<u8>,
+}
+
+impl Beside {
+    /// One with a file of `file_bytes` bytes in a new folder in `dir`.
+    pub(crate) fn new(dir: &Path, file_bytes: u64) -> Result<Self> {
+        let folder = tempfile::Builder::new()
+            .prefix("novale-bench-")
+            .tempdir_in(dir)
+            .with_context(|| format!("no folder can be made in {}", dir.display()))?;
+        let mut options = File::options();
+        options.create_new(true).read(true).write(true).custom_flags(DSYNC);
+        let file = options.open(folder.path().join("file"))?;
+        let data = vec![0xa5; DATA_BYTES];
+        for at in (0..file_bytes).step_by(DATA_BYTES) {
+            file.write_all_at(&data, at)?;
+        }
+        let random = fastrand::Rng::with_seed(3);
+        let name = dir.display().to_string();
+        Ok(Self { name, _folder: folder, file, file_bytes, random, data })
+    }
+
+    /// As [`Writer::mixed`].
+    pub(crate) fn mixed(&mut self, len: u64, reads: u64, count: u64) -> Result<()> {
+        let data = self.data.get_mut(..usize::try_from(len)?).context("an access above 1 MB")?;
+        for _ in 0..count {
+            let at = self.random.u64(0..self.file_bytes / len) * len;
+            if self.random.u64(0..10) < reads {
+                self.file.read_exact_at(data, at)?;
+            } else {
+                self.file.write_all_at(data, at)?;
+            }
+        }
+        Ok(())
     }
 }
 
