@@ -109,6 +109,12 @@ fn how_large_files_may_be() {
     runs("limited", 0, &[]);
 }
 
+/// A file that had no set-id bits when it was opened kept those that it got later, whoever wrote to it.
+#[test]
+fn set_id_bits_fall_whoever_opened_the_file() {
+    runs("set_ids", 0, &[]);
+}
+
 /// The daemon took its times from a clock that is up to 4 ms ahead of the other's: what a program wrote
 /// directly was older than what it had written through the mount before.
 #[test]
@@ -158,6 +164,41 @@ mod tasks {
             assert_eq!((found.uid(), found.gid()), (OTHER, OTHER), "{name}");
         }
         assert_eq!(fs::read(at("closed")).unwrap(), b"secret");
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn set_ids() {
+        type Change = fn(&File);
+        let changes: [(&str, Change); 5] = [
+            ("write", |mut file| file.write_all(b"more").unwrap()),
+            ("write at", |file| file.write_all_at(b"more", 0).unwrap()),
+            ("truncate", |file| file.set_len(7).unwrap()),
+            ("allocate", |file| {
+                assert_eq!(unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, 100) }, 0);
+            }),
+            ("copy", |file| {
+                let (fd, mut to) = (file.as_raw_fd(), 100);
+                let from = std::ptr::null_mut();
+                assert_eq!(unsafe { libc::copy_file_range(fd, from, fd, &raw mut to, 4, 0) }, 4);
+            }),
+        ];
+        for (name, change) in changes {
+            let path = at(name);
+            assert_eq!(unsafe { libc::setegid(OTHER) }, 0);
+            let mut options = OpenOptions::new();
+            let file = options.read(true).write(true).create_new(true).open(&path).unwrap();
+            file.write_all_at(b"contents", 0).unwrap();
+            // The kernel knows the file without the bits.
+            assert_eq!(unsafe { libc::seteuid(OTHER) }, 0);
+            assert_eq!(unsafe { libc::seteuid(0) }, 0);
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o6777)).unwrap();
+            assert_eq!(unsafe { libc::seteuid(OTHER) }, 0);
+            change(&file);
+            assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o777, "{name}");
+            assert_eq!(unsafe { libc::seteuid(0) }, 0);
+            assert_eq!(unsafe { libc::setegid(0) }, 0);
+        }
     }
 
     fn limit_sizes(soft: u64) {

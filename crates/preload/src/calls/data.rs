@@ -11,8 +11,9 @@ use crate::base::{guard, report};
 use crate::fds::kernel;
 use crate::fds::table::{self, DIRECTORY, InUse, MAPPED, SHARED};
 use crate::maps::{self, growing, replicas};
+use crate::mounts::state::Rights;
 use crate::mounts::{self, ctx, state};
-use crate::paths::descriptor;
+use crate::paths::{descriptor, keeps_set_id};
 
 /// Bytes that one call moves at most, as in Linux.
 const MOST: usize = 0x7fff_f000;
@@ -156,6 +157,20 @@ impl File {
         Some(written.map(|bytes| Written { bytes, end: offset + bytes as u64 }))
     }
 
+    /// Why the kernel makes the calls that change the file's bytes, where it does: it judges how large a file
+    /// may be, and takes set-id bits away where who writes may not keep them, whoever opened the file.
+    pub(crate) fn left_to_kernel(&self) -> Option<Why> {
+        if state::has_size_limit() {
+            return Some(Why::SizeLimit);
+        }
+        let rights = state::rights();
+        if rights == Rights::All {
+            return None;
+        }
+        let attr = self.fs.getattr(self.description.ino()).ok()?;
+        (!keeps_set_id(rights, &attr)).then_some(Why::Rights)
+    }
+
     /// The file may go to `end` now: this process' mappings of it show that.
     fn grew(&self, end: u64) {
         growing::grew(self.description.mount(), self.description.ino(), end);
@@ -167,8 +182,8 @@ impl File {
 enum Refused {
     /// The error that it returns.
     With(Ret),
-    /// The kernel makes this call: it has the file mapped, by another process perhaps, or judges how
-    /// large the file may be.
+    /// The kernel makes this call: it has the file mapped, by another process perhaps, or has a say in it
+    /// ([`File::left_to_kernel`]).
     ByKernel,
 }
 
@@ -191,9 +206,13 @@ fn served(file: &File, result: Result<Ret, Refused>) -> Served {
     match result {
         Ok(value) | Err(Refused::With(value)) => Some(value),
         Err(Refused::ByKernel) => {
-            let limited = state::has_size_limit();
-            report::because(if limited { Why::SizeLimit } else { Why::Mapped });
+            let why = file.left_to_kernel().unwrap_or(Why::Mapped);
+            report::because(why);
             let taken = kernel::take_shared(file.fd, &file.description);
+            if why == Why::Rights {
+                // By the mode that it knows it takes set-id bits away, or does not.
+                kernel::know_length(file.fd, &file.description);
+            }
             if taken { None } else { Some(fail(libc::EIO)) }
         }
     }
@@ -261,7 +280,7 @@ fn write_file<'a>(
     if bytes.is_empty() {
         return Some(0);
     }
-    if state::has_size_limit() {
+    if file.left_to_kernel().is_some() {
         return served(file, Err(Refused::ByKernel));
     }
     let to = |offset| if append { Target::End } else { Target::Offset(offset) };
@@ -552,7 +571,7 @@ pub(crate) fn truncate(args: &Args) -> Served {
     if !file.description.writes() || size > i64::MAX as u64 {
         return Some(fail(libc::EINVAL));
     }
-    if state::has_size_limit() {
+    if file.left_to_kernel().is_some() {
         return served(&file, Err(Refused::ByKernel));
     }
     let set = SetAttr { size: Some(size), ..SetAttr::default() };
@@ -587,7 +606,7 @@ pub(crate) fn fallocate(args: &Args) -> Served {
     if start.checked_add(bytes).is_none() {
         return Some(fail(libc::EFBIG));
     }
-    if state::has_size_limit() {
+    if file.left_to_kernel().is_some() {
         return served(&file, Err(Refused::ByKernel));
     }
     let done = file.fs.fallocate(&ctx(), file.description.ino(), mode, offset, len);

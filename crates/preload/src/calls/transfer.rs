@@ -14,7 +14,7 @@ use crate::calls::data::{self, File};
 use crate::calls::descriptors;
 use crate::fds::table::{self, DIRECTORY, InUse, MAPPED, SHARED};
 use crate::maps::{self, Mode};
-use crate::mounts::{self, ctx, state};
+use crate::mounts::{self, ctx};
 use crate::paths::descriptor;
 
 /// Bytes that are read at once.
@@ -173,7 +173,7 @@ fn copy(args: &Args) -> Served {
     let [from, from_at, to, to_at, count, _] = *args;
     let plain = |fd| data::file(fd).filter(|file| !file.description.is(SHARED));
     let (source, target) = (plain(from)?, plain(to)?);
-    if state::has_size_limit() || maps::has_replicas() {
+    if target.left_to_kernel().is_some() || maps::has_replicas() {
         return None;
     }
     let start = |file: &File, at| match at {

@@ -317,7 +317,7 @@ fn ask_length(dir: i32, path: *const u8, flags: i32) {
     sys!(libc::SYS_statx, dir, path, flags, libc::STATX_SIZE, found.as_mut_ptr());
 }
 
-/// Has the kernel learn how long a file is. What it is told while it has been told something else in the
+/// Has the kernel learn how long a file is, and its mode with that. What it is told while it has been told something else in the
 /// meantime, it drops: an answer that was on its way since before the file grew may come in between, by
 /// a look at one of the file's names in another process. Whatever it takes after the first answer is
 /// newer than this question, so it is asked twice, and until its own idea is as long as the file was.
