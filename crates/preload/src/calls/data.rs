@@ -81,7 +81,7 @@ impl File {
         match done.map_err(Refused::from) {
             Ok(bytes) => Some(bytes as Ret),
             Err(Refused::With(failed)) => Some(failed),
-            Err(Refused::ByKernel) => None,
+            Err(Refused::ByKernel(_)) => None,
         }
     }
 
@@ -184,13 +184,13 @@ enum Refused {
     With(Ret),
     /// The kernel makes this call: it has the file mapped, by another process perhaps, or has a say in it
     /// ([`File::left_to_kernel`]).
-    ByKernel,
+    ByKernel(Why),
 }
 
 impl From<novale_core::Error> for Refused {
     fn from(error: novale_core::Error) -> Self {
         if matches!(error, novale_core::Error::Mapped) {
-            Self::ByKernel
+            Self::ByKernel(Why::Mapped)
         } else {
             Self::With(fail(novale_posix::errno(&error)))
         }
@@ -205,8 +205,7 @@ fn errno(errno: i32) -> Refused {
 fn served(file: &File, result: Result<Ret, Refused>) -> Served {
     match result {
         Ok(value) | Err(Refused::With(value)) => Some(value),
-        Err(Refused::ByKernel) => {
-            let why = file.left_to_kernel().unwrap_or(Why::Mapped);
+        Err(Refused::ByKernel(why)) => {
             report::because(why);
             let taken = kernel::take_shared(file.fd, &file.description);
             if why == Why::Rights {
@@ -280,8 +279,8 @@ fn write_file<'a>(
     if bytes.is_empty() {
         return Some(0);
     }
-    if file.left_to_kernel().is_some() {
-        return served(file, Err(Refused::ByKernel));
+    if let Some(why) = file.left_to_kernel() {
+        return served(file, Err(Refused::ByKernel(why)));
     }
     let to = |offset| if append { Target::End } else { Target::Offset(offset) };
     let done = match at {
@@ -385,7 +384,7 @@ fn pieces(at: u64, count: u64) -> Result<Vec<(u64, usize)>, Ret> {
 /// Room for so many bytes. A program may have none left, of which only the kernel has no need.
 fn room(bytes: usize) -> Result<Vec<u8>, Refused> {
     let mut room = Vec::new();
-    room.try_reserve_exact(bytes).map_err(|_| Refused::ByKernel)?;
+    room.try_reserve_exact(bytes).map_err(|_| Refused::ByKernel(Why::Mapped))?;
     Ok(room)
 }
 
@@ -529,7 +528,7 @@ pub(crate) fn sync(args: &Args) -> Served {
     }
     // What others have stored in the kernel's pages, it writes back.
     let done = match file.fs.is_mapped(&ctx(), file.description.ino()) {
-        Ok(true) => return served(&file, Err(Refused::ByKernel)),
+        Ok(true) => return served(&file, Err(Refused::ByKernel(Why::Mapped))),
         _ => file.fs.sync(&ctx(), file.description.ino()),
     };
     served(&file, done.map(|()| 0).map_err(Into::into))
@@ -571,8 +570,8 @@ pub(crate) fn truncate(args: &Args) -> Served {
     if !file.description.writes() || size > i64::MAX as u64 {
         return Some(fail(libc::EINVAL));
     }
-    if file.left_to_kernel().is_some() {
-        return served(&file, Err(Refused::ByKernel));
+    if let Some(why) = file.left_to_kernel() {
+        return served(&file, Err(Refused::ByKernel(why)));
     }
     let set = SetAttr { size: Some(size), ..SetAttr::default() };
     let done = file.fs.setattr(&ctx(), Node::current(file.description.ino()), &set);
@@ -606,8 +605,8 @@ pub(crate) fn fallocate(args: &Args) -> Served {
     if start.checked_add(bytes).is_none() {
         return Some(fail(libc::EFBIG));
     }
-    if file.left_to_kernel().is_some() {
-        return served(&file, Err(Refused::ByKernel));
+    if let Some(why) = file.left_to_kernel() {
+        return served(&file, Err(Refused::ByKernel(why)));
     }
     let done = file.fs.fallocate(&ctx(), file.description.ino(), mode, offset, len);
     if done.is_ok() {
