@@ -17,6 +17,7 @@ use tempfile::TempDir;
 use crate::Common;
 use crate::report::{Cell, Report};
 use crate::stats::{cpu_ns, float, median};
+use crate::target::new_folder;
 
 /// Bytes of the file of each thread, and of the shared one.
 const FILE_BYTES: u64 = 8 << 20;
@@ -134,10 +135,7 @@ fn cells(name: &str, row: &[[Vec<Taken>; 2]], threads: usize) -> Vec<Cell> {
 
 impl Side {
     fn new(dir: &Path, threads: usize) -> Result<Self> {
-        let folder = tempfile::Builder::new()
-            .prefix("novale-bench-")
-            .tempdir_in(dir)
-            .with_context(|| format!("no folder can be made in {}", dir.display()))?;
+        let folder = new_folder(dir)?;
         let data = vec![0x5a; 1 << 20];
         for index in 0..=threads {
             let file = File::create_new(folder.path().join(format!("file {index}")))?;

@@ -11,6 +11,7 @@ use tempfile::TempDir;
 use crate::limit::Limit;
 use crate::report::{Cell, Report};
 use crate::stats::{Rounds, Timer, clock_ns};
+use crate::target::new_folder;
 use crate::{Common, bytes_text, count_for};
 
 const MB: u64 = 1 << 20;
@@ -214,10 +215,7 @@ impl Call {
 
 impl Side {
     fn new(dir: &Path, file_mb: u64, durable: bool) -> Result<Self> {
-        let folder = tempfile::Builder::new()
-            .prefix("novale-bench-")
-            .tempdir_in(dir)
-            .with_context(|| format!("no folder can be made in {}", dir.display()))?;
+        let folder = new_folder(dir)?;
         let buffer = vec![0x5a; 1 << 20];
         let filled = |name| -> Result<File> {
             let mut options = File::options();

@@ -53,6 +53,14 @@ pub(crate) enum Open {
     Write,
 }
 
+/// A new folder in `dir`, removed with all that is in it when dropped.
+pub(crate) fn new_folder(dir: &Path) -> Result<TempDir> {
+    tempfile::Builder::new()
+        .prefix("novale-bench-")
+        .tempdir_in(dir)
+        .with_context(|| format!("no folder can be made in {}", dir.display()))
+}
+
 impl Target {
     /// The library on a pool of `bytes` bytes.
     pub(crate) fn library(place: &Place, bytes: u64, lanes: u32) -> Result<Self> {
@@ -72,10 +80,7 @@ impl Target {
 
     /// A new folder in `dir`.
     pub(crate) fn folder(dir: &Path) -> Result<Self> {
-        let folder = tempfile::Builder::new()
-            .prefix("novale-bench-")
-            .tempdir_in(dir)
-            .with_context(|| format!("no folder can be made in {}", dir.display()))?;
+        let folder = new_folder(dir)?;
         Ok(Self::Folder { folder, name: dir.display().to_string() })
     }
 

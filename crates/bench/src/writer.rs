@@ -15,6 +15,7 @@ use crate::bed::new;
 use crate::mount::DSYNC;
 use crate::place::{EPOCH_NS, MB, Place, Pool, options};
 use crate::stats::{cpu_ns, float};
+use crate::target::new_folder;
 
 /// The methods that are compared, each a column.
 pub(crate) const METHODS: [UpdatePolicy; UpdatePolicy::ALL.len()] = UpdatePolicy::ALL;
@@ -225,10 +226,7 @@ pub(crate) struct Beside {
 impl Beside {
     /// One with a file of `file_bytes` bytes in a new folder in `dir`.
     pub(crate) fn new(dir: &Path, file_bytes: u64) -> Result<Self> {
-        let folder = tempfile::Builder::new()
-            .prefix("novale-bench-")
-            .tempdir_in(dir)
-            .with_context(|| format!("no folder can be made in {}", dir.display()))?;
+        let folder = new_folder(dir)?;
         let mut options = File::options();
         options.create_new(true).read(true).write(true).custom_flags(DSYNC);
         let file = options.open(folder.path().join("file"))?;
