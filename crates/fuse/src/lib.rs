@@ -13,6 +13,7 @@
 mod aside;
 mod by_number;
 mod cache;
+mod calling;
 mod follow;
 mod fuser_convert;
 mod fuser_transport;

@@ -16,6 +16,7 @@ use novale_posix::{Changer, errno, hold_same, lookup_held, thread_hint, wall_clo
 
 use crate::by_number;
 use crate::cache::{self, Atime};
+use crate::calling;
 use crate::gate::Gate;
 use crate::groups;
 use crate::mapped::OpenFiles;
@@ -249,6 +250,12 @@ fn changer(caller: Caller, attr: &Attr) -> Changer {
     Changer { has_fsetid: has_fsetid(caller), is_in_group: is_in_group(caller, attr) }
 }
 
+/// Whether set-id bits fall by a request that changes nothing else, for which the kernel asks no rights: by
+/// `chown(-1, -1)` of whoever may change the mode, and by changes of the file's bytes.
+fn may_take_set_id(caller: Caller, attr: &Attr) -> bool {
+    caller.uid == 0 || caller.uid == attr.uid || calling::changes_contents(caller.pid)
+}
+
 /// Whether a caller has the right to keep set-id bits alive (`CAP_FSETID`). The kernel tells that of
 /// writes only; else root alone counts as having it.
 fn has_fsetid(caller: Caller) -> bool {
@@ -319,7 +326,12 @@ impl Service for Novale {
         // and so does a request that changes nothing, which is how chown(-1, -1) and fallocate say it.
         let nothing = mode.is_none() && size.is_none() && atime.is_none() && mtime.is_none();
         let set = if nothing || uid.is_some() || gid.is_some() || size.is_some() {
-            let by = changer(caller, &self.done(self.fs.getattr(ino))?);
+            let attr = self.done(self.fs.getattr(ino))?;
+            let by = changer(caller, &attr);
+            let is_bare = nothing && uid.is_none() && gid.is_none();
+            if is_bare && by.owning_takes(&attr) && !may_take_set_id(caller, &attr) {
+                return Err(Errno(libc::EPERM));
+            }
             if nothing { by.owning(&set) } else { by.changing(&set) }
         } else {
             set

@@ -36,6 +36,12 @@ impl Changer {
         }
     }
 
+    /// Whether a change of owner takes bits away.
+    #[must_use]
+    pub fn owning_takes(self, attr: &Attr) -> bool {
+        attr.kind != FileKind::Directory && self.of_owner().taken_from(attr.mode) != 0
+    }
+
     /// Takes the bits away before contents are changed, in a commit of its own, where there are any.
     ///
     /// # Errors

@@ -95,6 +95,8 @@ static void make(void) {
   file("empty", "", 0600);
   file("x", "#!/bin/false\n", 0755);
   file("closed", "secret", 0);
+  file("set-ids", "", 06755);
+  file("set-gid", "", 02644);
   if (mkdir("d", 0755) || mkdir("bare", 0755) || mkdir("shut", 0755)) die("mkdir");
   file("d/g", "in a folder", 0640);
   if (chmod("shut", 0)) die("shut");
@@ -190,16 +192,19 @@ static const char *named(int error) {
 }
 
 static int rows;
+static uid_t acting; // by whom a row is called
 
 static void row(const char *text, const char *with, long call, long a, long b, long c, long d, long e, long f) {
   struct itimerval limit = {.it_value = {.tv_usec = 300000}}, no_limit = {0};
   rows++;
+  if (acting && seteuid(acting)) die("seteuid");
   setitimer(ITIMER_REAL, &limit, 0);
   errno = 0;
   long result = syscall(call, a, b, c, d, e, f);
   int error = errno;
   setitimer(ITIMER_REAL, &no_limit, 0);
-  printf("%s%s%s -> ", text, *with ? " with " : "", with);
+  if (acting && seteuid(0)) die("seteuid");
+  printf("%s%s%s%s -> ", acting ? "by another: " : "", text, *with ? " with " : "", with);
   if (result == -1)
     printf("%s", named(error));
   else if (call == SYS_inotify_add_watch)
@@ -229,7 +234,7 @@ static const struct {
              {"nothing/x", "nothing/x"}, {"l", "l"}, {"l/", "l/"}, {"dangling", "dangling"}, {"dangling/", "dangling/"},
              {"loop", "loop"}, {"loop/x", "loop/x"}, {"ld", "ld"}, {"ld/", "ld/"}, {"d", "d"}, {"d/", "d/"},
              {"d/.", "d/."}, {"d/..", "d/.."}, {".", "."}, {"bare", "bare"}, {"bare/", "bare/"}, {"ld/g", "ld/g"},
-             {"shut/x", "shut/x"}, {"closed", "closed"}, {"fifo", "fifo"}, {"foreign", "../foreign"},
+             {"shut/x", "shut/x"}, {"closed", "closed"}, {"set-ids", "set-ids"}, {"set-gid", "set-gid"}, {"fifo", "fifo"}, {"foreign", "../foreign"},
              {"foreign-folder/f", "../foreign-folder/f"}, {"foreign-folder/new", "../foreign-folder/new"}};
 
 static const struct {
@@ -774,6 +779,7 @@ int main(int count, char **words) {
   strcpy(before, snapshot);
   opening();
   attributes();
+  if (user == 0) acting = 65532, attributes(), acting = 0;
   names();
   reading();
   controlling();

@@ -10,7 +10,7 @@ use novale_policy::{Mode, UpdatePolicy};
 use crate::attr::xattr::Follow;
 use crate::base::error::{Error, Result};
 use crate::base::extent::Extents;
-use crate::base::types::{Attr, ClearSetId, Ctx, Node, SetAttr};
+use crate::base::types::{Attr, Ctx, Node, SetAttr};
 use crate::fs::Fs;
 use crate::inode::state::Attrs;
 use crate::inode::view::View;
@@ -23,10 +23,6 @@ use crate::op::xattr_set::Xattrs;
 use crate::seeded::{self, Bug};
 use crate::space::Need;
 use crate::write::plan::FILE_BYTES_MAX;
-
-const SET_UID: u32 = 0o4000;
-const SET_GID: u32 = 0o2000;
-const GROUP_EXECUTE: u32 = 0o010;
 
 impl Fs {
     /// Changes attributes; truncates or extends where `size` is given.
@@ -183,16 +179,7 @@ fn new_attrs(old: Attrs, set: &SetAttr, kind: FileKind) -> Attrs {
     let mode = set.mode_of_writes.map_or(mode, |mode| mode.map_or(0, Mode::bits));
     attrs.policy = policy | mode;
     if kind != FileKind::Directory {
-        attrs.mode &= !cleared(set.clear_set_id, attrs.mode);
+        attrs.mode &= !set.clear_set_id.taken_from(attrs.mode);
     }
     attrs
-}
-
-/// The bits of a mode that fall.
-fn cleared(clear: ClearSetId, mode: u32) -> u32 {
-    match clear {
-        ClearSetId::Nothing => 0,
-        ClearSetId::Executable if mode & GROUP_EXECUTE == 0 => SET_UID,
-        ClearSetId::Executable | ClearSetId::All => SET_UID | SET_GID,
-    }
 }

@@ -168,6 +168,22 @@ pub enum ClearSetId {
     All,
 }
 
+impl ClearSetId {
+    /// The bits that fall of a mode of what is no directory.
+    #[must_use]
+    pub fn taken_from(self, mode: u32) -> u32 {
+        const SET_UID: u32 = 0o4000;
+        const SET_GID: u32 = 0o2000;
+        const GROUP_EXECUTE: u32 = 0o010;
+        let falls = match self {
+            Self::Nothing => 0,
+            Self::Executable if mode & GROUP_EXECUTE == 0 => SET_UID,
+            Self::Executable | Self::All => SET_UID | SET_GID,
+        };
+        mode & falls
+    }
+}
+
 /// An extended attribute to be set.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SetXattr<'a> {
