@@ -32,12 +32,15 @@ impl Fs {
     ///
     /// # Errors
     /// [`Error::NoAttribute`]; [`Error::NameRange`] and [`Error::Unsupported`] for what is no name of
-    /// an attribute; [`Error::Stale`].
+    /// an attribute; [`Error::Damaged`], also for the bytes of an ACL that are none; [`Error::Stale`].
     pub fn getxattr(&self, node: Node, name: &[u8]) -> Result<Vec<u8>> {
         let (namespace, name) = parse(name)?;
-        self.read_node(0, node, |view, _| {
+        self.read_node(0, node, |view, kind| {
             let (id, xattrs) = self.xattrs_of(view)?;
             let value = xattrs.get(namespace, name).ok_or(Error::NoAttribute)?;
+            if !namespace.has_names() {
+                xattrs.check_acls(&self.pm, &id, kind)?;
+            }
             value_bytes(&self.pm, &id, value)
         })
     }

@@ -173,6 +173,37 @@ fn of_a_value() {
     assert_eq!(fs.getattr(FILE).unwrap().size, 5000);
 }
 
+/// What is no list was shown as it lies there, where the kernel, which reads lists, shows none.
+#[test]
+fn of_a_list_that_is_none() {
+    const ACL: &[u8] = b"system.posix_acl_access";
+    let pm = with_attributes();
+    let (first, second) = (root(&pm), header(&pm, root(&pm)).next);
+    change_records(&pm, |records| {
+        let value = XattrValue::Inline(b"no list".to_vec());
+        records.push(XattrRecord { namespace: XattrNamespace::AclAccess, name: vec![], value });
+    });
+    for page in [second, first] {
+        change(&pm, page, |header, _| header.summary = XattrPageHeader::HAS_ACL_ACCESS);
+    }
+    let told =
+        |what: &str| what.contains("inode 3 extended attributes") && what.contains("AclAccess");
+    let report = check(&pm, &Serial, &|_| {}).unwrap();
+    assert!(report.findings.len() == 1 && told(&report.findings[0].what), "{report:?}");
+    let fs = try_open(pm).unwrap();
+    let shown = fs.getxattr(Node::current(FILE), ACL).unwrap_err();
+    assert!(told(&shown.to_string()), "{shown}");
+    assert_eq!(fs.getxattr(Node::current(FILE), b"user.1").unwrap(), [1; 1000]);
+    let set = |value| SetXattr { name: ACL, value, ..SetXattr::default() };
+    assert!(matches!(
+        fs.setxattr(&ctx(), Node::current(FILE), &set(b"no list")),
+        Err(Error::Invalid(_))
+    ));
+    fs.removexattr(&ctx(), Node::current(FILE), ACL).unwrap();
+    fs.close().unwrap();
+    assert!(check(&fs.into_pm(), &Serial, &|_| {}).unwrap().findings.is_empty());
+}
+
 /// Pages that a file and another's attributes own together are nobody's to write to.
 #[test]
 fn of_pages_with_two_owners() {
