@@ -203,6 +203,11 @@ mod tasks {
         assert!(!maps.contains("/dev/shm/novale-"), "{maps}");
         file.write_all(b"after").unwrap();
         assert_eq!(fs::read(at("locked")).unwrap(), b"before after");
+        // Of what the library had set aside for a million descriptors, nothing was ever used.
+        let status = fs::read_to_string("/proc/self/status").unwrap();
+        let in_memory = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        let kb = in_memory.trim().split(' ').next().unwrap().parse::<u64>().unwrap();
+        assert!(kb < 200_000, "{kb} KB are in memory");
     }
 
     /// Lays a rule on this process, by which it makes no folders, and looks at what it does then.

@@ -3,6 +3,7 @@
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::UnsafeCell;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use dlmalloc::{Allocator, Dlmalloc};
@@ -10,6 +11,7 @@ use dlmalloc::{Allocator, Dlmalloc};
 use crate::base::lock::Lock;
 use crate::base::sys::sys;
 
+const PAGE: usize = 4096;
 /// Bytes of the reserve that one bit stands for.
 const UNIT: usize = 64 << 10;
 const UNITS: usize = 32;
@@ -113,7 +115,7 @@ unsafe impl Allocator for Pages {
     }
 
     fn page_size(&self) -> usize {
-        4096
+        PAGE
     }
 }
 
@@ -162,7 +164,8 @@ unsafe impl GlobalAlloc for Heap {
 #[global_allocator]
 pub(crate) static HEAP: Heap = Heap::new();
 
-/// Memory of a table, which is reserved when the table is first needed: most programs end without. It stays.
+/// Memory of a table, which is reserved when the table is first needed: most programs end without. It stays,
+/// but for what [`Reserved::release`] is told of.
 #[repr(transparent)]
 pub(crate) struct Reserved(AtomicU64);
 
@@ -182,6 +185,16 @@ impl Reserved {
     #[inline]
     pub(crate) fn get_or_reserve(&self, bytes: usize) -> Option<u64> {
         self.get().or_else(|| self.reserve(bytes))
+    }
+
+    /// Gives back bytes of it, as far as they are whole pages: nobody uses them any more.
+    pub(crate) fn release(&self, bytes: Range<usize>) {
+        let (start, end) = (bytes.start.next_multiple_of(PAGE), bytes.end / PAGE * PAGE);
+        if let Some(at) = self.get()
+            && start < end
+        {
+            sys!(libc::SYS_munmap, at + start as u64, end - start);
+        }
     }
 
     #[cold]

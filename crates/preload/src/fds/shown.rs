@@ -44,7 +44,8 @@ pub(crate) struct Noted {
 static NOTES: AtomicU64 = AtomicU64::new(0);
 
 /// Bytes of the notes' memory.
-pub(crate) const BYTES: usize = words::DESCRIPTORS * std::mem::size_of::<Note>();
+pub(crate) const BYTES: usize = words::DESCRIPTORS * NOTE_BYTES;
+pub(crate) const NOTE_BYTES: usize = std::mem::size_of::<Note>();
 
 /// Says where the memory of notes is: [`BYTES`], zeroes, the same each time.
 pub(crate) fn set_notes(notes: u64) {

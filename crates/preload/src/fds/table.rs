@@ -150,7 +150,7 @@ pub(crate) unsafe fn begin(inherited: Inherited) {
 fn slot(index: u32) -> &'static Description {
     let slab = SLAB.get().unwrap_or(0) as *const Description;
     // SAFETY: indexes come from `take_slot`, which has reserved the memory, and are below DESCRIPTORS;
-    // zeroes are a valid description; the memory is never unmapped.
+    // zeroes are a valid description; what was used of the memory is never unmapped.
     let slot = unsafe { slab.add(index as usize) };
     // SAFETY: as above.
     unsafe { &*slot }
@@ -326,13 +326,23 @@ fn describe(index: u32, new: &New<'_>) {
     shown::note(index, new.name);
 }
 
-/// Room for a description: the one that this thread has ended last, or any.
 /// Whether there is memory for descriptions, which is reserved for good if there is.
 pub(crate) fn has_memory() -> bool {
     let slab = SLAB.get_or_reserve(BYTES + shown::BYTES);
     slab.inspect(|slab| shown::set_notes(slab + BYTES as u64)).is_some()
 }
 
+/// Gives back the memory of descriptions that were never used, and of their notes, since none will be: all that
+/// is opened from now on is the kernel's.
+pub(crate) fn release() {
+    let mut free = FREE.lock();
+    let used = free.fresh as usize;
+    free.fresh = DESCRIPTORS as u32;
+    SLAB.release(used * std::mem::size_of::<Description>()..BYTES);
+    SLAB.release(BYTES + used * shown::NOTE_BYTES..BYTES + shown::BYTES);
+}
+
+/// Room for a description: the one that this thread has ended last, or any.
 fn take_slot() -> Option<u32> {
     if let Some(own) = current().swap_spare(0).checked_sub(1) {
         return Some(own);

@@ -137,6 +137,7 @@ fn give_up() {
     } else {
         mounts::leave_for_good();
     }
+    table::release();
     CONFINED.store(true, Ordering::Release);
     classes::keep_only(&stay);
 }
