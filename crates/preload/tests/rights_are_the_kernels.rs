@@ -115,6 +115,12 @@ fn set_id_bits_fall_whoever_opened_the_file() {
     runs("set_ids", 0, &[]);
 }
 
+/// A child of a process that had given up its user, and so may not join the pool, could map nothing.
+#[test]
+fn what_a_child_maps_that_may_not_join() {
+    runs("child_maps", 0, &[]);
+}
+
 /// The daemon took its times from a clock that is up to 4 ms ahead of the other's: what a program wrote
 /// directly was older than what it had written through the mount before.
 #[test]
@@ -199,6 +205,30 @@ mod tasks {
             assert_eq!(unsafe { libc::seteuid(0) }, 0);
             assert_eq!(unsafe { libc::setegid(0) }, 0);
         }
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn child_maps() {
+        // It has joined.
+        fs::read(at("closed")).unwrap();
+        assert_eq!(unsafe { libc::setegid(OTHER) }, 0);
+        assert_eq!(unsafe { libc::seteuid(OTHER) }, 0);
+        let mut options = OpenOptions::new();
+        let file = options.read(true).write(true).create_new(true).open(at("open/own")).unwrap();
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let written = file.write_all_at(b"mapped", 0).is_ok();
+            let (none, access) = (std::ptr::null_mut(), libc::PROT_READ);
+            let fd = file.as_raw_fd();
+            let map = unsafe { libc::mmap(none, 4096, access, libc::MAP_SHARED, fd, 0) };
+            let is_mapped = map != libc::MAP_FAILED
+                && unsafe { std::slice::from_raw_parts(map.cast::<u8>(), 6) } == b"mapped";
+            unsafe { libc::_exit(i32::from(!(written && is_mapped))) };
+        }
+        let mut status = 0;
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!(status, 0);
     }
 
     fn limit_sizes(soft: u64) {

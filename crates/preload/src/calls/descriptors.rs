@@ -222,7 +222,7 @@ pub(crate) fn fchdir(args: &Args) -> Served {
 }
 
 /// `splice` and others of two descriptors, each with where its offset is: at 0 the kernel is to know the
-/// position.
+/// position. It reads no further than to the end that it knows of.
 pub(crate) fn of_two(fds: &[(u64, u64); 2]) -> Served {
     for (fd, offset_at) in fds {
         let fd = descriptor(*fd);
@@ -231,6 +231,9 @@ pub(crate) fn of_two(fds: &[(u64, u64); 2]) -> Served {
             if *offset_at == 0 { kernel::take_shared(fd, &file) } else { kernel::take(&file) };
         if !taken {
             return Some(fail(libc::EIO));
+        }
+        if file.reads() {
+            kernel::know_end(fd, &file);
         }
     }
     None

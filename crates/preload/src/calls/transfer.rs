@@ -80,6 +80,9 @@ pub(crate) fn may_be_cloned(from: i32, to: i32) -> Result<bool, Served> {
 }
 
 fn may_go_between(source: &Side, target: &Side) -> Result<(), Served> {
+    if source.is_path() || target.is_path() {
+        return Err(Some(fail(libc::EBADF)));
+    }
     for side in [source, target] {
         side.is_regular()?;
     }
@@ -121,7 +124,6 @@ impl Side {
 
     fn is_regular(&self) -> Result<(), Served> {
         let error = match self {
-            _ if self.is_path() => libc::EBADF,
             Self::Ours(file) if file.is(DIRECTORY) => libc::EISDIR,
             Self::Foreign(other) if other.kind == libc::S_IFDIR => libc::EISDIR,
             Self::Foreign(other) if !other.is_regular() => libc::EINVAL,
@@ -240,10 +242,15 @@ fn send(args: &Args) -> Served {
     if source.as_ref().is_some_and(|source| !source.description.reads()) {
         return Some(fail(libc::EBADF));
     }
-    match target.as_ref().map(|target| &target.description) {
-        Some(target) if !target.writes() => return Some(fail(libc::EBADF)),
-        Some(target) if target.appends() => return Some(fail(libc::EINVAL)),
-        _ => {}
+    let flags = match &target {
+        Some(target) => target.description.flags(),
+        None => Foreign::of(descriptor(out))?.flags,
+    };
+    if flags & libc::O_ACCMODE == libc::O_RDONLY || flags & libc::O_PATH != 0 {
+        return Some(fail(libc::EBADF));
+    }
+    if flags & libc::O_APPEND != 0 {
+        return Some(fail(libc::EINVAL));
     }
     let start = match (&source, at) {
         (Some(source), 0) => source.position()?,

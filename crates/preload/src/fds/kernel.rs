@@ -266,8 +266,9 @@ pub(crate) fn give(fd: i32, description: &InUse) -> bool {
 /// Takes a description to be mapped. The kernel serves it from here on; it must know its length, which
 /// it asks for when it needs to know it, but not for a page of a mapping.
 pub(crate) fn map(fd: i32, description: &InUse) -> bool {
-    let Some(fs) = mounts::fs(description.mount()) else { return false };
-    let marked = ask(fs, description.ino());
+    // Who may not join the pool (any more) leaves it to the mount's daemon to say that the kernel maps it.
+    let fs = mounts::fs(description.mount());
+    let marked = fs.is_none_or(|fs| ask(fs, description.ino()));
     let taken = marked && give(fd, description);
     if taken {
         know_length(fd, description);
@@ -322,21 +323,36 @@ fn ask_length(dir: i32, path: *const u8, flags: i32) {
 /// a look at one of the file's names in another process. Whatever it takes after the first answer is
 /// newer than this question, so it is asked twice, and until its own idea is as long as the file was.
 pub(crate) fn know_length(fd: i32, description: &InUse) {
-    let Some(fs) = mounts::fs(description.mount()) else { return };
-    let Ok(known) = fs.getattr(description.ino()) else { return };
-    let ask = |sync: i32| {
-        let mut found = std::mem::MaybeUninit::<libc::statx>::zeroed();
-        let flags = libc::AT_EMPTY_PATH | sync;
-        sys!(libc::SYS_statx, fd, c"".as_ptr(), flags, libc::STATX_SIZE, found.as_mut_ptr());
-        // SAFETY: zeroes are a valid value, which the kernel has filled.
-        unsafe { found.assume_init() }.stx_size
+    let fs = mounts::fs(description.mount());
+    let Ok(known) = fs.map_or(Ok(0), |fs| fs.getattr(description.ino()).map(|attr| attr.size))
+    else {
+        return;
     };
     for look in 0..LOOKS {
-        ask(libc::AT_STATX_FORCE_SYNC);
-        if look > 0 && ask(libc::AT_STATX_DONT_SYNC) >= known.size {
+        length(fd, libc::AT_STATX_FORCE_SYNC);
+        if look > 0 && length(fd, libc::AT_STATX_DONT_SYNC) >= known {
             break;
         }
     }
+}
+
+/// As [`know_length`], before a call that moves bytes of the file no further than to the end that the kernel knows
+/// of: where that is the end, as in the middle of many such calls, nobody is asked.
+pub(crate) fn know_end(fd: i32, description: &InUse) {
+    let known = mounts::fs(description.mount()).map(|fs| fs.getattr(description.ino()));
+    let is_known = |size| matches!(&known, Some(Ok(attr)) if attr.size == size);
+    if !description.is(DIRECTORY) && !is_known(length(fd, libc::AT_STATX_DONT_SYNC)) {
+        know_length(fd, description);
+    }
+}
+
+/// How long the kernel says that a file is.
+fn length(fd: i32, sync: i32) -> u64 {
+    let mut found = std::mem::MaybeUninit::<libc::statx>::zeroed();
+    let flags = libc::AT_EMPTY_PATH | sync;
+    sys!(libc::SYS_statx, fd, c"".as_ptr(), flags, libc::STATX_SIZE, found.as_mut_ptr());
+    // SAFETY: zeroes are a valid value, which the kernel has filled.
+    unsafe { found.assume_init() }.stx_size
 }
 
 /// Moves the position that the kernel has of a description.
