@@ -220,6 +220,14 @@ mod tasks {
         assert!(is_denied(fs::create_dir(at("behind"))));
         let made = |()| fs::create_dir(at("of a thread"));
         assert!(is_denied(std::thread::spawn(move || made(())).join().unwrap()));
+        // What a child of fork begins with is not all there any more.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            unsafe { libc::_exit(0) };
+        }
+        let mut status = 0;
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!(status, 0);
         for shell in [&["mkdir"][..], &["env", "mkdir"][..]] {
             let made = Command::new(shell[0]).args(&shell[1..]).arg(at("of a child")).output();
             assert!(!made.unwrap().status.success());

@@ -29,11 +29,15 @@ const HAZARDS: usize = 1024;
 static SLAB: Reserved = Reserved::new();
 /// 1 while there are retired descriptions.
 static RETIRED: AtomicU32 = AtomicU32::new(0);
-static FREE: Lock<Free> = Lock::new(Free { slots: Vec::new(), fresh: 0, retired: Vec::new() });
+static FREE: Lock<Free> =
+    Lock::new(Free { slots: Vec::new(), fresh: 0, is_over: false, retired: Vec::new() });
 
 struct Free {
     slots: Vec<u32>,
+    /// Those that were ever given out.
     fresh: u32,
+    /// No more are, since what they would lie in is given back.
+    is_over: bool,
     /// Of no descriptor any more, but maybe in use by a thread.
     retired: Vec<u32>,
 }
@@ -337,7 +341,7 @@ pub(crate) fn has_memory() -> bool {
 pub(crate) fn release() {
     let mut free = FREE.lock();
     let used = free.fresh as usize;
-    free.fresh = DESCRIPTORS as u32;
+    free.is_over = true;
     SLAB.release(used * std::mem::size_of::<Description>()..BYTES);
     SLAB.release(BYTES + used * shown::NOTE_BYTES..BYTES + shown::BYTES);
 }
@@ -352,7 +356,7 @@ fn take_slot() -> Option<u32> {
     }
     let mut free = FREE.lock();
     free.slots.pop().or_else(|| {
-        let fresh = (free.fresh as usize) < DESCRIPTORS - 2;
+        let fresh = !free.is_over && (free.fresh as usize) < DESCRIPTORS - 2;
         fresh.then(|| {
             free.fresh += 1;
             free.fresh - 1
