@@ -314,7 +314,8 @@ fn build(
     install_chunks(arena, &inodes, opened)?;
     if saved.is_some() {
         report.inodes = inodes.used(arena, &allocator)?.saturating_sub(1);
-        report.pages_used = pages.iter().sum::<u64>() - allocator.pages_free(arena)?;
+        // What is free of a slot that leaves is not used.
+        report.pages_used = pages.iter().sum::<u64>() - allocator.ranges.free_pages(arena)?;
     }
     let client = arena.attach(PidInfo::current())?;
     let mode = pool.mode(options.mode);

@@ -127,6 +127,11 @@ impl Ranges {
         slots.map(|(slot, of)| Ok(self.free_in_slot(arena, slot)?.min(of.pages))).collect()
     }
 
+    /// Free pages of all of them.
+    pub(crate) fn free_pages(&self, arena: &Arena) -> Result<u64> {
+        Ok(self.free_by_slot(arena)?.iter().sum())
+    }
+
     fn slot_free<'a>(&self, arena: &'a Arena, slot: usize) -> Result<&'a AtomicU64> {
         let index = self.total.div_ceil(GROUP) + slot as u64;
         Ok(arena.word(self.groups.add(index * 8))?)
