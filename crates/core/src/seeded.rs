@@ -226,6 +226,8 @@ pub enum Bug {
     ReleasedLost,
     /// Settling gives that back though the client was giving it back itself.
     ReleasedTwice,
+    /// The first line of a page that leaves a slot stays in the cache.
+    EmptiedLineCached,
     /// A page that leaves a slot is named where it goes to before it is durable there.
     MovedPageNamedEarly,
     /// A slot says that it is another before it has all that the other has.

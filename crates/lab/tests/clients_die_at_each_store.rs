@@ -210,6 +210,42 @@ fn while_they_map_and_unmap_files() {
     }
 }
 
+/// Another one goes on, and the slot can be taken out in the end.
+#[test]
+fn while_they_empty_a_slot() {
+    let file = |name| {
+        format!(
+            "create /{name} {FILE}\nwrite /{name} offset=0 len=9000 fill=1\n\
+             write /{name} offset=100 len=64 fill=2\n"
+        )
+    };
+    let setup: String = ["d", "e", "f", "g", "h"].map(file).concat()
+        + "setxattr /g name=user.long mode=any len=6000 fill=4\nwrite /g offset=100 len=64 fill=2\n";
+    let (leave, stay) = ("leave / stays=0", "leave / stays=1");
+    for (mode, points, stride, power) in [
+        (Mode::Strict, Points::Pool, one_in(3), true),
+        (Mode::Buffered, Points::Pool, one_in(3), true),
+        // There are twelve thousand.
+        (Mode::Strict, Points::Arena, one_in(701), false),
+    ] {
+        let slots = vec![2 << 20, 1 << 20];
+        // Images of several slots are opened with views dropped; so is the pool, in this form.
+        let core = CoreOptions { mode, ..CoreOptions::new(slots, 2, Form::Single) };
+        let options = DeathOptions { core, points, stride, first: 0, power, seed: 6 };
+        let mut total = DeathSummary::default();
+        for (before, victim) in [("", leave), (leave, stay)] {
+            let setup = parse_steps(&format!("{setup}\n{before}")).unwrap();
+            let victim = parse_steps(victim).unwrap().remove(0);
+            match die_everywhere(&setup, &victim, &options) {
+                Ok(summary) => total += summary,
+                Err(why) => panic!("{mode:?}, {points:?}: {why}"),
+            }
+        }
+        println!("{mode:?}, {points:?}: {total:?}");
+        assert!(total.deaths > 5, "{total:?}");
+    }
+}
+
 /// At one in so many stores; the power is cut at each fence of the settling then.
 #[test]
 fn and_the_power_fails_then_behind_a_death_in_the_arena() {

@@ -130,6 +130,11 @@ fn with_clients_that_die_in_flight_and_the_same_again() {
 }
 
 #[test]
+fn while_a_slot_is_emptied() {
+    run(&[("leaving", 1)]);
+}
+
+#[test]
 fn of_files_that_are_mapped() {
     run(&[("mapped", 10), ("maps", 2)]);
 }

@@ -28,6 +28,7 @@ use crate::op::call::{Call, OpKind};
 use crate::op::file_tx::FileTx;
 use crate::op::lock::Locked;
 use crate::op::xattr_set::value_bytes;
+use crate::seeded::{self, Bug};
 use crate::space::Need;
 use crate::space::failed::has_slot;
 use crate::space::leaving::leaving_slots;
@@ -252,6 +253,10 @@ impl Fs {
         for (index, page) in (0..).zip(pages) {
             bytes.fill(0);
             self.load_page(view, page, &mut bytes[..])?;
+            if seeded::is_on(Bug::EmptiedLineCached) {
+                tx.also(seeded::stream_but_a_line(&self.pm, tx.page(index), &bytes[..], 0));
+                continue;
+            }
             tx.stream(tx.page(index), &bytes[..]);
         }
         tx.room_for_runs(&moved, Need::Growth)?;

@@ -161,6 +161,7 @@ pub const BUGS: &[SeededBug] = &[
     bug!("access-counts-early", AccessCountsEarly, PowerCut, "SPEC, access time", "an access time counts before it is stored: one that was replaced comes back"),
     bug!("released-lost", ReleasedLost, Death, "DESIGN 5", "settling does not give back what a dead client's commit has freed"),
     bug!("released-twice", ReleasedTwice, ArenaDeath, "DESIGN 5", "settling gives back what a dead client's commit has freed, though the client had begun to"),
+    bug!("emptied-line-cached", EmptiedLineCached, PowerCut, "DESIGN 5", "the first line of a page that leaves a slot is not flushed"),
 ];
 
 #[cfg(test)]

@@ -9,11 +9,12 @@ use novale_core::{Form, UpdatePolicy};
 use super::drawn::{MB, around_dead, random_on};
 use super::workloads::Case;
 use crate::crash::Effort;
-use crate::workload::parse_steps;
+use crate::workload::{Action, Path, Step, Target, parse_steps};
 
 /// Steps of a flight at most, and flights of a sequence.
 const FLIGHT: u32 = 4;
 const FLIGHTS: usize = 8;
+const FILE: &str = "kind=file mode=755 uid=0 gid=0 rdev=0 target=%";
 
 /// Operations of two or three clients in flight together, on few names in two directories and on two
 /// files that are held; in every other sequence clients die among them.
@@ -56,6 +57,22 @@ pub(super) fn in_flight(seed: u64) -> Case {
     (options.from_step, options.clients) = (from_step, random.usize(2..=3));
     options.dies_one_in = random.choice([0, 1, 2]).unwrap_or(0);
     (options.effort, options.nested_one_in) = (Effort::default(), 400);
+    case
+}
+
+/// The same on two slots, of which the last is emptied beside them, or stays after all.
+pub(super) fn leaving(seed: u64) -> Case {
+    let file = |n| format!("create /w{n} {FILE}\nappend /w{n} len=5000 fill=1\n");
+    let mut case = in_flight(seed).with_past(&(0..6).map(file).collect::<String>());
+    let (core, mut random) = (&mut case.options.core, Rng::with_seed(!seed));
+    (core.slots, core.lanes) = (vec![2 * MB; 2], 2);
+    let (flights, target) = (case.steps.split_off(case.options.from_step), Path::default());
+    for step in flights.into_iter().take(12) {
+        let action = Action::Leave { stays: u8::from(random.u32(0..4) == 0) };
+        let leave = Step::On { target: Target::Path(target.clone()), action };
+        let then = (step == Step::Compare).then_some(leave);
+        case.steps.extend([step].into_iter().chain(then));
+    }
     case
 }
 

@@ -90,6 +90,7 @@ pub const WORKLOADS: &[Workload] = &[
     line("cut-off", "random steps, every other one cut off for good", Drawn(|seed| drawn::random(seed, Form::Auto).with(|options| (options.cut_off_one_in, options.many_threads) = (2, true)))),
     line("twice", "an operation cut off by a power cut that tears it, and others behind the recovery", Drawn(drawn::twice)),
     line("in-flight", "operations of several clients in flight together, some of which die", Drawn(flights::in_flight)),
+    line("leaving", "those of `in-flight` beside the emptying of a slot, some of which dies", Drawn(flights::leaving)),
     line("long", "random steps behind three thousand others", Drawn(drawn::long)),
     line("full", "random steps on a full pool", Drawn(drawn::full)),
     line("collect-names", "a directory's log while it is collected", Drawn(drawn::churned_directory)).collecting(),

@@ -9,14 +9,14 @@ use std::time::Duration;
 use fastrand::Rng;
 use novale_arena::{Arena, ClientInfo, Off, Owner, PidInfo};
 use novale_core::{Atime, Form, Fs, Mode, OpenOptions, Serial, UpdatePolicy};
-use novale_model::{Model, Tree};
+use novale_model::{Ino, Model, Tree};
 use novale_pm::{Observer, PmOptions};
 
 use super::dying::{Act, die, place};
 use super::field::Home;
 use crate::crash::{
     Allowed, Bench, Depth, Effort, Hardware, Points, Recorder, State, What, images, look_at_names,
-    probe,
+    probe, take_out,
 };
 use crate::diff::{
     CoreMachine, CoreOptions, Machine, Manner, OnFs, check_pool, make_pool, now_ns_at,
@@ -24,12 +24,12 @@ use crate::diff::{
 use crate::diff::{check_opened, open_pool, snapshot};
 use crate::pool_file::PoolFile;
 use crate::watchdog::Watchdog;
-use crate::workload::{Outcome, Session, Step, run_step};
+use crate::workload::{Action, Outcome, Session, Step, Subject, run_step};
 
 /// Bytes that the view may take.
 const ARENA_BYTES: u64 = 64 << 20;
 /// Points in one operation at most.
-const POINTS_MAX: u64 = 10_000;
+const POINTS_MAX: u64 = 40_000;
 /// No death takes longer, settling and judging included, but for a hang.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Clients that were in the dead one's slot before: what it locks is told from anything else in the
@@ -100,8 +100,8 @@ pub(super) struct Dead {
     pub(super) at: Backtrace,
 }
 
-/// Pages that a client in the middle of giving pages back may have in hand.
-const IN_HAND_MAX: u64 = 1;
+/// Pages that a client in the middle of giving pages back may have in hand; second, those of a lane.
+const IN_HAND_MAX: (u64, u64) = (1, 64);
 
 /// A pool with one client in good health.
 pub(super) struct Death {
@@ -209,8 +209,16 @@ impl Death {
                 .states
                 .iter()
                 .all(|state| state.name == "before" || state.tree != found.tree);
-        let in_hand = if undone || options.points == Points::Pool { 0 } else { IN_HAND_MAX };
+        let drains = matches!(victim, Step::On { action: Action::Leave { .. }, .. });
+        let in_hand = if drains { IN_HAND_MAX.1 } else { IN_HAND_MAX.0 };
+        let in_hand = if undone || options.points == Points::Pool { 0 } else { in_hand };
         let is_exact = self.session.mapped().next().is_none();
+        if self.machine.fs().is_ok_and(|fs| fs.leaving_slot().is_some()) {
+            let gone_on = self.machine.on(Ino::ROOT, &Action::Leave { stays: 0 }, now_ns);
+            gone_on.map_err(|why| format!("emptied by another: {why:?}"))?;
+            self.look(&exact)?;
+            take_out(self.machine.pm()?, self.manner, &allowed, now_ns)?;
+        }
         self.use_all(&mut summary)?;
         let lost = summary.pages_lost;
         if lost > in_hand && is_exact {
@@ -376,7 +384,8 @@ pub(super) fn shown(name: &'static str, model: &Model) -> Result<State, String> 
 fn open_options(manner: Manner) -> OpenOptions {
     // In one form a client dies while it drops views, too.
     let index_bytes = (manner.form == Form::Single).then_some(0);
-    OpenOptions { atime: Atime::Noatime, index_bytes, ..manner.options(now_ns_at(0)) }
+    let placement = novale_core::Placement::Lanes;
+    OpenOptions { atime: Atime::Noatime, index_bytes, placement, ..manner.options(now_ns_at(0)) }
 }
 
 /// A process that has ended: none was ever started so late.

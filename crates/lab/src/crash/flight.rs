@@ -26,8 +26,8 @@ const CALLS_MAX: usize = 6;
 /// What is compared of a file that is held.
 const HELD_BYTES_MAX: u32 = 1 << 20;
 
-/// A client dies at one of so many points, or has come to its end before.
-const DEATH_POINTS: u64 = 100;
+/// A client dies at one of so many points, or has come to its end before; second, where a slot is emptied.
+const DEATH_POINTS: (u64, u64) = (100, 3000);
 
 /// What happened in the order of events: behind so many of them.
 struct Mark {
@@ -151,7 +151,9 @@ impl Explorer<'_> {
     fn run_together(&mut self, calls: &[Call<'_>]) -> Result<Vec<Mark>, String> {
         let count = self.options.clients.min(calls.len());
         let dies = self.random.u32(..).is_multiple_of(self.options.dies_one_in.max(1));
-        let (thread, left) = (self.random.usize(0..count), self.random.u64(..DEATH_POINTS));
+        let leaves = self.options.core.slots.len() > 1;
+        let points = if leaves { DEATH_POINTS.1 } else { DEATH_POINTS.0 };
+        let (thread, left) = (self.random.usize(0..count), self.random.u64(..points));
         let doom = Some(Doom { thread, points: None, left })
             .filter(|_| dies && self.options.dies_one_in > 0);
         let schedule = Schedule::new(count, self.random.u64(..), doom, &self.dead);
@@ -269,7 +271,11 @@ impl Explorer<'_> {
         let same = models.into_iter().find_map(|mut model| is_it(&mut model).then_some(model));
         let (model, state) = same.ok_or_else(|| running("what is held is of no order"))?;
         (self.model, self.state) = (model, Some(state.clone()));
-        self.cut("behind operations in flight together", &Allowed { states: vec![state] })
+        let allowed = Allowed { states: vec![state] };
+        // Views that were dropped may have had pairs.
+        let events = self.recorder.take();
+        self.cut_events(&events, &allowed, "looking")?;
+        self.cut("behind operations in flight together", &allowed)
     }
 }
 

@@ -27,8 +27,8 @@ pub use images::{
 };
 pub use probe::{BYTES_ROOMY, probe, probe_below};
 pub use record::{Event, Recorder, What};
-pub(crate) use recover::look_at_names;
 pub use recover::{Allowed, Bench, Depth, Judged, State};
+pub(crate) use recover::{look_at_names, take_out};
 pub use schedule::Points;
 pub(crate) use schedule::{Doom, Schedule, point};
 pub use tracker::{Point, Tracker};

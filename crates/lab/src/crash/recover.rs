@@ -6,7 +6,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use novale_arena::Arena;
-use novale_core::OpenReport;
+use novale_core::{Ctx, OpenReport, Serial, remove_last_slot, set_leaving};
+use novale_layout::PmAddr;
 use novale_model::Tree;
 use novale_pm::{Observer, Pm, PmOptions, Purpose};
 
@@ -16,8 +17,8 @@ use super::probe::probe;
 use super::record::{Event, Recorder};
 use super::sight::Lines;
 use crate::diff::{
-    CoreMachine, Machine, Manner, check_opened, new_arena, open_pool_in, panic_text, show_pool_in,
-    snapshot,
+    CoreMachine, Machine, Manner, OnFs, check_opened, new_arena, open_pool_in, panic_text,
+    show_pool_in, snapshot,
 };
 
 /// A state that a user may find.
@@ -233,6 +234,9 @@ impl Bench {
             let (found, again) = (found.state.name, again.state.name);
             return Err(format!("recovered as {found}, then as {again}"));
         }
+        if machine.fs().is_ok_and(|fs| fs.leaving_slot().is_some()) {
+            take_out(machine.pm()?, self.manner, allowed, self.now_ns)?;
+        }
         let used = |why| format!("in use afterwards: {why}");
         probe(&mut machine, self.now_ns).map_err(used)?;
         machine.close().map_err(used)?;
@@ -270,6 +274,41 @@ impl Bench {
         self.recorder.unheard(|| put_lines(pm, lines));
         Ok(())
     }
+}
+
+/// The last slot of what memory shows of a pool can be taken out, and what is left has all that it shows.
+pub(crate) fn take_out(
+    pm: &Pm,
+    manner: Manner,
+    allowed: &Allowed,
+    now_ns: i64,
+) -> Result<(), String> {
+    let told = |why: novale_core::Error| format!("taking a slot out: {why}");
+    let last = pm.slot_count() - 1;
+    let all = copy_of(pm, last + 1)?;
+    set_leaving(&all, last, true).map_err(told)?;
+    let fs = open_pool_in(all, new_arena()?, manner, now_ns)?;
+    fs.empty_slot(&Ctx { now_ns, hint: 0 }, last, 0, &|_| ()).map_err(told)?;
+    fs.close().map_err(told)?;
+    let all = fs.into_pm();
+    remove_last_slot(&all, &Serial, &|_| ()).map_err(told)?;
+    let fs = open_pool_in(copy_of(&all, last)?, new_arena()?, manner, now_ns)?;
+    check_opened(&fs)?;
+    let mut left = CoreMachine::around(fs);
+    look(&mut left, allowed, now_ns).map_err(|why| format!("a slot taken out: {why}"))?;
+    left.close()
+}
+
+/// The first slots of a pool, in memory of their own.
+fn copy_of(pm: &Pm, slots: u8) -> Result<Pm, String> {
+    let lens: Vec<u64> = (0..slots).map(|slot| pm.slot_len(slot)).collect();
+    let copy = Pm::anonymous(&lens, &PmOptions::default()).map_err(|why| why.to_string())?;
+    for (slot, len) in (0..).zip(lens) {
+        let mut bytes = vec![0; usize::try_from(len).unwrap_or(0)];
+        pm.load(PmAddr::new(slot, 0), &mut bytes).map_err(|why| why.to_string())?;
+        copy.fence(copy.stream(PmAddr::new(slot, 0), &bytes, Purpose::Other)).end();
+    }
+    Ok(copy)
 }
 
 /// Zeroed memory whose stores are recorded.

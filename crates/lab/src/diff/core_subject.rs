@@ -264,7 +264,22 @@ fn on(subject: &impl OnFs, ino: Ino, action: &Action, now_ns: i64) -> Result<Out
             Ok(Outcome::Ino(from_fs(subject, parent.ino)))
         }
         Action::Sync => done(fs.sync(&ctx, number)),
+        Action::Leave { stays } => done(leave(fs, &ctx, *stays != 0)),
         _ => on_data(fs, number, action, &ctx),
+    }
+}
+
+/// Empties the last slot, or has it stay. Where others have it stay meanwhile, or take the room, that is all.
+fn leave(fs: &Fs, ctx: &Ctx, stays: bool) -> Result<(), FsError> {
+    let last = fs.pm().slot_count() - 1;
+    if stays {
+        return fs.end_leaving(ctx, last);
+    }
+    fs.begin_leaving(ctx, last)?;
+    match fs.empty_round(ctx, last, &mut |_| true) {
+        Err(FsError::NoSpace) => Ok(()),
+        Err(FsError::Invalid(_)) if fs.leaving_slot().is_none() => Ok(()),
+        emptied => emptied.map(drop),
     }
 }
 

@@ -383,6 +383,7 @@ fn kind_of(step: &Step) -> &'static str {
             Action::Set(_) => "attributes",
             Action::SetXattr { .. } | Action::RemoveXattr(_) => "xattr",
             Action::Limit { .. } => "limit",
+            Action::Leave { .. } => "leave",
             _ => "look",
         },
     }

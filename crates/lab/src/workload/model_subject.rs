@@ -90,6 +90,7 @@ fn on(model: &mut Model, ino: Ino, action: &Action, now: i64) -> Result<Outcome,
         Action::ListXattr => Outcome::Bytes(model.listxattr(ino)?.join(&0)),
         Action::Limit { inodes } => done(model.limit(ino, *inodes, now)?),
         Action::Parent => Outcome::Ino(model.parent(ino)?),
+        Action::Leave { .. } => Outcome::Done,
         Action::Sync => {
             model.sync(ino);
             model.getattr(ino)?;

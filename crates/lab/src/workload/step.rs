@@ -338,6 +338,11 @@ pub enum Action {
     Parent,
     /// Make durable.
     Sync,
+    /// Have the pool's last slot leave, and empty it as far as the others have room; or have it stay.
+    Leave {
+        /// 1: it stays.
+        stays: u8,
+    },
 }
 
 impl Action {

@@ -189,6 +189,7 @@ plain_actions! {
     "limit" Limit { inodes }
     "parent" Parent {}
     "sync" Sync {}
+    "leave" Leave { stays }
 }
 
 #[allow(clippy::wildcard_enum_match_arm, reason = "the others are in the list")]
