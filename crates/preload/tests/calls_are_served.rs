@@ -54,6 +54,8 @@ promises! {
     /// handed to its children.
     who_has_all_its_numbers_in_use_can_fork: runs_with_the_daemon limit;
     children_share_positions: runs_with_the_daemon children;
+    /// What one of them had set the other did not see: it wrote over what it was to append to.
+    children_share_flags: runs_with_the_daemon flags;
     programs_inherit_descriptors: runs_with_the_daemon programs;
     locks_are_seen_by_others: runs_with_the_daemon locks;
     files_are_mapped: runs_with_the_daemon mapping;
@@ -612,6 +614,28 @@ mod tasks {
         let expected: String =
             (0..5).map(|turn| format!("child{turn} parent ")).collect::<Vec<_>>().concat();
         assert_eq!(fs::read_to_string(&path).unwrap(), format!("parent {expected}"));
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn flags() {
+        let mut options = OpenOptions::new();
+        let file = options.read(true).write(true).create_new(true).open(place().join("f"));
+        let file = file.unwrap();
+        file.write_all_at(b"first", 0).unwrap();
+        let shown = || unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETFL) } & libc::O_APPEND;
+        for (flag, text) in [(libc::O_APPEND, &b"first2"[..]), (0, b"2irst2")] {
+            let child = unsafe { libc::fork() };
+            if child == 0 {
+                let set = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFL, flag) };
+                unsafe { libc::_exit(set) };
+            }
+            let mut status = 0;
+            assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+            assert_eq!((status, shown()), (0, flag));
+            file.write_all_at(b"2", 0).unwrap();
+            assert_eq!(fs::read(place().join("f")).unwrap(), text);
+        }
     }
 
     #[test]

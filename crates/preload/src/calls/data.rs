@@ -274,6 +274,7 @@ fn write_file<'a>(
     if matches!(at, At::Offset(offset) if offset + bytes.len() as u64 > i64::MAX as u64) {
         return Some(fail(libc::EINVAL));
     }
+    kernel::know_flags(file.fd, &file.description);
     let append = how.append || file.description.appends();
     let durable = how.durable || file.syncs();
     if bytes.is_empty() {

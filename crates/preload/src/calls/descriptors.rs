@@ -1,7 +1,5 @@
 //! Descriptors themselves: closing, duplicating, flags, locks, mapping, waiting, passing on.
 
-use std::sync::atomic::Ordering;
-
 use crate::base::guard;
 use crate::base::sys::{Args, Ret, Served, fail, sys};
 use crate::calls::open;
@@ -120,7 +118,10 @@ pub(crate) fn fcntl(args: &Args) -> Served {
             let stays = argument & libc::FD_CLOEXEC as u64 == 0;
             table::set_stays(fd, &description, stays).then_some(0)
         }
-        libc::F_GETFL => Some(Ret::from(description.flags())),
+        libc::F_GETFL => {
+            kernel::know_flags(fd, &description);
+            Some(Ret::from(description.flags()))
+        }
         // What is open to start from alone has no flags to change.
         libc::F_SETFL if description.is_path() => Some(fail(libc::EBADF)),
         libc::F_SETFL => {
@@ -133,9 +134,7 @@ pub(crate) fn fcntl(args: &Args) -> Served {
             let judged =
                 if is_judged { table::with_number(fd, &description, by_kernel)? } else { 0 };
             if judged >= 0 {
-                let changed = libc::O_APPEND | libc::O_NONBLOCK | libc::O_DIRECT | libc::O_NOATIME;
-                let flags = description.flags() & !changed | argument as i32 & changed;
-                description.flags.store(flags.cast_unsigned(), Ordering::Relaxed);
+                description.change_flags(argument as i32);
             }
             Some(judged)
         }

@@ -12,6 +12,7 @@ use crate::base::guard;
 use crate::base::sys::{Args, Served, fail, sys};
 use crate::calls::data::{self, File};
 use crate::calls::descriptors;
+use crate::fds::kernel;
 use crate::fds::table::{self, DIRECTORY, InUse, MAPPED, SHARED};
 use crate::maps::{self, Mode};
 use crate::mounts::{self, ctx};
@@ -97,6 +98,7 @@ enum Side {
 impl Side {
     fn of(fd: i32) -> Result<Self, Served> {
         if let Some(ours) = table::get(fd) {
+            kernel::know_flags(fd, &ours);
             return Ok(Self::Ours(ours));
         }
         Foreign::of(fd).map(Self::Foreign).ok_or(Some(fail(libc::EBADF)))
@@ -243,7 +245,10 @@ fn send(args: &Args) -> Served {
         return Some(fail(libc::EBADF));
     }
     let flags = match &target {
-        Some(target) => target.description.flags(),
+        Some(target) => {
+            kernel::know_flags(descriptor(out), &target.description);
+            target.description.flags()
+        }
         None => Foreign::of(descriptor(out))?.flags,
     };
     if flags & libc::O_ACCMODE == libc::O_RDONLY || flags & libc::O_PATH != 0 {

@@ -355,6 +355,17 @@ fn length(fd: i32, sync: i32) -> u64 {
     unsafe { found.assume_init() }.stx_size
 }
 
+/// Learns the flags of a description that another process may have changed, which has it too.
+#[inline]
+pub(crate) fn know_flags(fd: i32, description: &InUse) {
+    if description.is(SHARED) {
+        let ask = |fd| sys!(libc::SYS_fcntl, fd, libc::F_GETFL, 0);
+        if let Some(flags @ 0..) = table::with_number(fd, description, ask) {
+            description.change_flags(flags as i32);
+        }
+    }
+}
+
 /// Moves the position that the kernel has of a description.
 pub(crate) fn set_position(fd: i32, description: &InUse, to: i64) -> Option<Ret> {
     table::with_number(fd, description, |fd| sys!(libc::SYS_lseek, fd, to, libc::SEEK_SET))

@@ -48,6 +48,9 @@ pub(crate) const IN_KERNEL: u32 = 1;
 pub(crate) const SHARED: u32 = 2;
 /// It is a directory.
 pub(crate) const DIRECTORY: u32 = 4;
+/// Flags of an open file that change, for all who have it.
+pub(crate) const CHANGING: i32 =
+    libc::O_APPEND | libc::O_NONBLOCK | libc::O_DIRECT | libc::O_NOATIME;
 /// The kernel maps it, or takes set-id bits away with a write: every call is the kernel's.
 pub(crate) const MAPPED: u32 = 8;
 /// This very opening has made it.
@@ -110,6 +113,12 @@ impl Description {
 
     pub(crate) fn is(&self, state: u32) -> bool {
         self.state.load(Ordering::Relaxed) & state != 0
+    }
+
+    /// Takes over the flags that change.
+    pub(crate) fn change_flags(&self, new: i32) {
+        let flags = self.flags() & !CHANGING | new & CHANGING;
+        self.flags.store(flags.cast_unsigned(), Ordering::Relaxed);
     }
 
     pub(crate) fn set(&self, state: u32) {
