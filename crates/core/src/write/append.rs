@@ -2,10 +2,11 @@
 //! size makes both the file's (docs/DESIGN.md, "Appends in place").
 //!
 //! Crash points. What lies beyond the end of the file is nobody's: a crash before the commit line
-//! leaves bytes there that no read returns, and a client that raises the end over them later zeroes them
-//! first. Single-fence form: the line counts only with the bytes from the old end to the new one as its
-//! checksum says. No checksum that recovery may still ask for covers them before: where the line that
-//! stands has summed pages whole, the page is copied instead, and from then on it has not.
+//! leaves bytes there that no read returns, in a new last page is what the memory held before, and a
+//! client that raises the end over them later zeroes them first. Single-fence form: the line counts only
+//! with the bytes from the old end to the new one as its checksum says. No checksum that recovery may
+//! still ask for covers them before: where the line that stands has summed pages whole, the page is
+//! copied instead, and from then on it has not.
 
 use novale_layout::{CommitLine, DataCrc, PAGE, PmAddr, RoFeature};
 use novale_pm::{Flushed, Purpose};
@@ -23,6 +24,7 @@ use crate::write::plan::WritePlan;
 use crate::write::small::SMALL_BYTES_MAX;
 
 const PAGE_BYTES: usize = 4096;
+const LINE_BYTES: usize = 64;
 /// Bytes of the unit in which what is covered begins.
 const UNIT: usize = 8;
 
@@ -174,25 +176,25 @@ impl Fs {
         self.pm.stream(at, bytes, Purpose::Data)
     }
 
-    /// Streams what goes to new pages, with zeros after it.
+    /// Streams what goes to new pages: of the last one the lines up to the end of the file, and what lies
+    /// after them is nobody's. A file whose own pages are mapped is not written here.
     fn store_beyond(&self, tx: &mut FileTx<'_>, beyond: &[u8]) {
         for (index, piece) in (0..).zip(beyond.chunks(PAGE_BYTES)) {
             let at = tx.page(index);
-            let mut page;
-            let bytes = if piece.len() == PAGE_BYTES {
-                piece
-            } else {
-                page = [0; PAGE_BYTES];
-                if let Some(start) = page.get_mut(..piece.len()) {
-                    start.copy_from_slice(piece);
-                }
-                &page[..]
-            };
-            tx.also(if seeded::is_on(Bug::StreamTailCached) {
-                seeded::stream_but_a_line(&self.pm, at, bytes, PAGE_BYTES - 64)
-            } else {
-                self.pm.stream(at, bytes, Purpose::Data)
-            });
+            let (lines, rest) = piece.split_at(piece.len() / LINE_BYTES * LINE_BYTES);
+            let mut last = [0; LINE_BYTES];
+            for (place, byte) in last.iter_mut().zip(rest) {
+                *place = *byte;
+            }
+            let end = if rest.is_empty() { &[] } else { &last[..] };
+            let parts = [(at, lines), (at.add(lines.len() as u64), end)];
+            for (at, bytes) in parts.into_iter().filter(|(_, bytes)| !bytes.is_empty()) {
+                tx.also(if seeded::is_on(Bug::StreamTailCached) {
+                    seeded::stream_but_a_line(&self.pm, at, bytes, bytes.len() - LINE_BYTES)
+                } else {
+                    self.pm.stream(at, bytes, Purpose::Data)
+                });
+            }
         }
     }
 

@@ -25,6 +25,7 @@ use crate::seeded::{self, Bug};
 use crate::write::plan::{At, WritePlan};
 
 const PAGE_BYTES: usize = 4096;
+const LINE_BYTES: usize = 64;
 /// Tries to prepare a write without the lock before it is made over a copy.
 const TRIES: usize = 4;
 
@@ -189,10 +190,20 @@ impl Fs {
             let Some(mut part) = part else { continue };
             self.fill(view, prepared.plan.first_page() + index, &mut part)?;
             let addr = prepared.taken.page(index);
+            // What lies after the end of the file is nobody's: a file whose own pages are mapped is not
+            // written here.
+            let is_end = index == last && prepared.plan.end >= view.size();
+            let to = if is_end { part.to.next_multiple_of(LINE_BYTES) } else { PAGE_BYTES };
+            let bytes = part.bytes.get(..to).unwrap_or_default();
             let stored = if seeded::is_on(Bug::EdgeNotFlushed) {
-                seeded::stream_but_a_line(&self.pm, addr, &part.bytes, part.from / 64 * 64)
+                seeded::stream_but_a_line(
+                    &self.pm,
+                    addr,
+                    bytes,
+                    part.from / LINE_BYTES * LINE_BYTES,
+                )
             } else {
-                self.pm.stream(addr, &part.bytes, Purpose::Data)
+                self.pm.stream(addr, bytes, Purpose::Data)
             };
             prepared.taken.also(stored);
         }
@@ -215,8 +226,8 @@ impl Fs {
     /// dead until the commit, so they change in place.
     ///
     /// No certificate is needed first: what the last commit's checksum covers of a page that it maps
-    /// are zeros beyond the end of the file. Others lie there only since a later commit has cut the
-    /// file, and that one covers no page.
+    /// are zeros beyond the end of the file. Others lie there since a later commit has cut the file, or
+    /// where a page was stored up to the end alone: neither line covers a page.
     pub(crate) fn zero_gap(&self, locked: &Locked<'_>, to: u64) -> Result<Option<Flushed>> {
         let gap = self.zero_last_page(locked, to)?;
         match self.zero_reserved(locked, to)? {
