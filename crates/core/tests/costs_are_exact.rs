@@ -738,3 +738,42 @@ fn what_is_buffered_costs_its_newer_lines_once() {
         assert_eq!(spent, cost(0, 0, 0), "{offset} {len}");
     }
 }
+
+/// What is appended in the buffer goes behind the end in the page that is there, unless something before
+/// the end is newer, too: then the page is copied, as far as the file goes. A line that is stored in part
+/// is written back.
+#[test]
+fn what_is_appended_in_the_buffer_costs_its_lines() {
+    let mode = Some(Mode::Buffered);
+    let buffer_rules = BufferRules { has_model: false, ..BufferRules::default() };
+    type Change = fn(&World);
+    let tries: [(Change, Cost); 4] = [
+        (|w| w.append(w.f, 200), cost(4 + 1, 1, 2)),
+        (|w| w.append(w.f, PAGE), cost(63 + 2 + 1 + 1, 1, 2)),
+        // Zeros lie between.
+        (|w| w.write(w.f, 4 * PAGE + 1000, 24), cost(15 + 1, 1, 2)),
+        (
+            |w| {
+                w.fs.write(&ctx(), w.f, 4 * PAGE as u64 + 99, &[1; 2]).unwrap();
+            },
+            cost(2 + 1 + 1, 0, 2),
+        ),
+    ];
+    for (index, (change, expected)) in tries.into_iter().enumerate() {
+        let world = World::with(OpenOptions { mode, buffer_rules, ..options(Form::Single) });
+        world.append(world.f, 100);
+        world.fs.sync(&ctx(), world.f).unwrap();
+        change(&world);
+        let read = |fs: &Fs| {
+            let mut bytes = vec![1; 6 * PAGE];
+            let len = fs.read(&ctx(), world.f, 0, &mut bytes).unwrap();
+            bytes.truncate(len);
+            bytes
+        };
+        let seen = read(&world.fs);
+        assert_eq!(spent_by(&world, |w| w.fs.sync(&ctx(), w.f).unwrap()), expected, "{index}");
+        assert!(read(&world.fs) == seen, "{index}");
+        let fs = support::open(world.fs.into_pm(), Form::Single);
+        assert!(read(&fs) == seen, "{index}");
+    }
+}

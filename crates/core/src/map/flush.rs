@@ -3,7 +3,8 @@
 //! All of it goes at once, under the inode's lock: so what the pool has of a file is always what some
 //! first part of its writes left, however often it is flushed. A page that has none in the pool gets a new
 //! one, of which the lines up to the end of the file are stored; one of which few lines are newer gets
-//! them by its second copy ([`crate::write::paired`] has that protocol), another one is copied.
+//! them by its second copy ([`crate::write::paired`] has that protocol), another one is copied. The page in
+//! which the file ended stays where only what lies after that end is newer, as for an append.
 //!
 //! Crash points. Those of the methods, in the two-fence form. New pages, partners, lines in the copies in
 //! which they are not current, entries after the log's tail; fence; the line; fence. Before the line is
@@ -12,6 +13,8 @@
 //!
 //! Death. What the buffer has is newer than what the pool has or the same, so as long as the bit is set
 //! both together are the file: a client that dies before it falls has changed nothing that is seen.
+
+use std::ops::Range;
 
 use novale_arena::Arena;
 use novale_layout::{FilePage, Ino, LINE, PAGE, Pair, Partner, PmAddr, RoFeature};
@@ -32,6 +35,7 @@ use crate::seeded::{self, Bug};
 use crate::space::Need;
 
 const PAGE_BYTES: usize = 4096;
+const LINE_BYTES: usize = 64;
 /// Of a page with so many newer lines at most, these alone are stored.
 const PAIR_LINES_MAX: u32 = 32;
 
@@ -43,6 +47,8 @@ struct FlushPlan<'a> {
     /// To the copies of pages in which their lines are not current: the first copy, and the second, where
     /// there is one already.
     lines: Vec<(Block<'a>, PmAddr, Option<Paired>)>,
+    /// Beyond the end of the file, to the page in which it lies.
+    tail: Option<(Block<'a>, PmAddr)>,
 }
 
 impl FlushPlan<'_> {
@@ -117,7 +123,7 @@ impl Fs {
         let mut plan = self.flush_plan(view, true)?;
         if seeded::is_on(Bug::FlushInTwo) && plan.pages.len() > 1 {
             let pages = vec![plan.pages.remove(0)];
-            self.store_blocks(call, locked, &FlushPlan { pages, lines: Vec::new() })?;
+            self.store_blocks(call, locked, &FlushPlan { pages, ..FlushPlan::default() })?;
         }
         let flushed = match plan
             .lines
@@ -166,10 +172,34 @@ impl Fs {
                     partners_left -= u64::from(pair.is_none());
                     plan.lines.push((block, self.checked(home)?, pair));
                 }
-                _ => plan.pages.push(block),
+                Some(_) => match self.page_to_append_to(view, &block)? {
+                    Some(home) => plan.tail = Some((block, home)),
+                    None => plan.pages.push(block),
+                },
+                None => plan.pages.push(block),
             }
         }
         Ok(plan)
+    }
+
+    /// The page in which the file ends, where that may change beyond the end and a block of it has nothing
+    /// else that is newer.
+    fn page_to_append_to(&self, view: &View<'_>, block: &Block<'_>) -> Result<Option<PmAddr>> {
+        let (page, from) = (view.size() / PAGE, view.size() % PAGE);
+        let lines_before = (1 << (from / LINE)) - 1;
+        let is_beyond = block.page() == page && from > 0 && view.seen_size() > view.size();
+        if !is_beyond || block.mask() & lines_before != 0 {
+            return Ok(None);
+        }
+        let Some(home) = self.page_of_end(view)? else { return Ok(None) };
+        let (mut old, mut new) = ([0; LINE_BYTES], [0; LINE_BYTES]);
+        let (start, len) = (from / LINE * LINE, in_page(from % LINE));
+        let [old, new] = [&mut old, &mut new].map(|line| line.get_mut(..len).unwrap_or_default());
+        if block.mask() & (lines_before + 1) != 0 {
+            self.pm.load(home.add(start), old)?;
+            block.copy_out(start, new)?;
+        }
+        Ok((old == new).then_some(home))
     }
 
     fn store_blocks(
@@ -188,7 +218,11 @@ impl Fs {
         tx.take(copies + plan.new_partners(), Need::Release)?;
         let runs = match_extents(&plan.runs(), tx.extents());
         for (index, block) in (0..).zip(&plan.pages) {
-            self.store_copy(&mut tx, index, block, size)?;
+            let at = tx.page(index);
+            self.store_block(&mut tx, block, at, 0..size)?;
+        }
+        if let Some((block, home)) = &plan.tail {
+            self.store_block(&mut tx, block, *home, view.size()..size)?;
         }
         let mut pairs = Vec::with_capacity(plan.lines.len());
         let mut next_partner = copies;
@@ -203,7 +237,7 @@ impl Fs {
         }
         tx.room(runs.len() + pairs.len(), Need::Release)?;
         let last = view.size() / PAGE;
-        if plan.pages.iter().any(|block| block.page() == last) {
+        if plan.tail.is_some() || plan.pages.iter().any(|block| block.page() == last) {
             if let Some(zeroed) = self.zero_reserved(locked, size)? {
                 tx.also(zeroed);
             }
@@ -234,24 +268,29 @@ impl Fs {
         })
     }
 
-    /// Stores a page as it is seen to a new one, up to the end of the file: what lies after it is nobody's.
-    fn store_copy(
+    /// Stores what of a page is among these bytes of the file, as it is seen, to the page at `home`, and
+    /// the end of its last line, which is nobody's.
+    fn store_block(
         &self,
         tx: &mut FileTx<'_>,
-        index: u64,
         block: &Block<'_>,
-        size: u64,
+        home: PmAddr,
+        stored: Range<u64>,
     ) -> Result<()> {
+        let view = tx.view();
         let mut bytes = [0; PAGE_BYTES];
         if block.mask() != u64::MAX {
-            self.load_page(&tx.view(), block.page(), &mut bytes)?;
+            self.load_page(&view, block.page(), &mut bytes)?;
         }
         for run in line_runs(block.mask(), 0..PAGE).filter(|run| run.in_partner) {
             let lines = in_page(run.bytes.start)..in_page(run.bytes.end);
             block.copy_out(run.bytes.start, bytes.get_mut(lines).unwrap_or_default())?;
         }
-        let end = size.saturating_sub(block.page() * PAGE).min(PAGE).next_multiple_of(LINE);
-        let (at, bytes) = (tx.page(index), bytes.get(..in_page(end)).unwrap_or_default());
+        let [from, end] = [stored.start, stored.end]
+            .map(|byte| byte.saturating_sub(block.page() * PAGE).min(PAGE));
+        let at = home.add(from);
+        let end = end.next_multiple_of(LINE);
+        let bytes = bytes.get(in_page(from)..in_page(end)).unwrap_or_default();
         if seeded::is_on(Bug::FlushLineCached) {
             tx.also(seeded::stream_but_a_line(&self.pm, at, bytes, 0));
         } else {

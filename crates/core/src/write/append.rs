@@ -91,7 +91,7 @@ impl Fs {
 
     /// The page in which a file ends, where bytes beyond the end may change; none where it is a hole,
     /// has two copies, or the standing checksum covers them.
-    fn page_of_end(&self, view: &View<'_>) -> Result<Option<PmAddr>> {
+    pub(crate) fn page_of_end(&self, view: &View<'_>) -> Result<Option<PmAddr>> {
         let is_summed = view.sums_pages() && !seeded::is_on(Bug::AppendOverSummed);
         let page = view.size() / PAGE;
         match self.page_addr(view, page)? {
