@@ -211,9 +211,18 @@ fn data_costs_its_lines_an_entry_and_a_commit_line() {
         },
         Case {
             name: "append 64 B to a page begun that the last commit's checksum covers",
-            prepare: |w| w.write(w.f, 4 * PAGE - 64, 128),
+            prepare: |w| {
+                w.append(w.f, 100);
+                w.write(w.f, 3 * PAGE, PAGE + 192);
+            },
             run: |w| w.append(w.f, 64),
-            costs: [cost(4, 0, 1), cost(2, 0, 2)],
+            costs: [cost(6, 0, 1), cost(2, 0, 2)],
+        },
+        Case {
+            name: "write 64 B over the end: the lines of its page, the entry, the commit line",
+            prepare: |w| w.append(w.f, 64),
+            run: |w| w.write(w.f, 4 * PAGE + 32, 64),
+            costs: [cost(4, 0, 1), cost(4, 0, 2)],
         },
         Case {
             name: "append 4 KB to a page begun: 63 lines of it, and one of a new page",

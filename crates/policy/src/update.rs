@@ -25,7 +25,8 @@ pub enum Method {
     /// Whole new pages, mapped by one commit (NOVA 4.4).
     CopyOnWrite,
     /// Beyond the end of the file, in place as far as its last page goes and in new pages beyond: the
-    /// commit of the size makes them the file's.
+    /// commit of the size makes them the file's. Where the write begins elsewhere in the last page,
+    /// that page is copied as far as the file goes then.
     Append,
     /// Over the old bytes: after a crash each aligned unit of 8 bytes is the old one or the new one
     /// (PMFS).
@@ -56,7 +57,7 @@ const PAGE: u64 = 4096;
 /// Which methods writes take; names are those of the command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum UpdatePolicy {
-    /// Appends in place, as far as the last page goes; overwrites of up to [`PAIRED_BYTES_MAX`] that
+    /// Appends in place, as far as the last page goes, and what goes from there over the end; overwrites of up to [`PAIRED_BYTES_MAX`] that
     /// cover a page in part by paired pages; copy-on-write for all else.
     #[default]
     Auto,
@@ -133,12 +134,13 @@ impl UpdatePolicy {
         let WriteShape { offset, len, size, is_mapped, own, has_source } = *shape;
         let is_whole = offset.is_multiple_of(PAGE) && len.is_multiple_of(PAGE);
         let is_inside = offset.checked_add(len).is_some_and(|end| end <= size);
+        let is_over_end = !is_inside && size > 0 && offset / PAGE == (size - 1) / PAGE;
         let has_whole_page = len.saturating_sub(offset.wrapping_neg() % PAGE) >= PAGE;
         let policy = own.unwrap_or(self);
         match policy {
             _ if is_mapped => Method::InPlace,
             Self::Cow => Method::CopyOnWrite,
-            _ if offset == size => Method::Append,
+            _ if offset == size || is_over_end => Method::Append,
             Self::InPlace if is_inside => Method::InPlace,
             Self::FineLog if is_inside && len <= FINE_LOG_BYTES_MAX => Method::FineLog,
             Self::Adl | Self::Zcl if is_inside && len <= UNDO_BYTES_MAX => {
@@ -175,8 +177,8 @@ mod tests {
 
     fn methods(policy: UpdatePolicy, is_mapped: bool) -> [Method; 5] {
         let at = |offset, len| WriteShape { offset, len, is_mapped, ..SHAPE };
-        // At the end; within; a page; within, and long; over the end.
-        [at(10_000, 1), at(1000, 64), at(4096, 4096), at(0, 9000), at(9990, 20)]
+        // At the end; within; a page; within, and long; to a page before the last one and over the end.
+        [at(10_000, 1), at(1000, 64), at(4096, 4096), at(0, 9000), at(8190, 2000)]
             .map(|shape| policy.method(&shape))
     }
 
@@ -197,6 +199,15 @@ mod tests {
             assert_eq!(methods(policy, false), expected, "{policy:?}");
             assert_eq!(methods(policy, true), [InPlace; 5], "{policy:?}");
         }
+        // Over the end from the last page on, or within it; behind the end in that page, and in the next.
+        let over = |size, offset| {
+            UpdatePolicy::Auto.method(&WriteShape { offset, len: 20, size, ..SHAPE })
+        };
+        assert_eq!([over(10_000, 9990), over(10_000, 8192), over(1, 0)], [Append, Paired, Append]);
+        assert_eq!(
+            [over(8192, 8180), over(8000, 8100), over(8192, 8193), over(8190, 8192)],
+            [Append, Append, CopyOnWrite, CopyOnWrite]
+        );
         let far = WriteShape { offset: u64::MAX, len: 2, size: 1, ..SHAPE };
         assert_eq!(UpdatePolicy::InPlace.method(&far), CopyOnWrite);
         // Up to a page's end, over it, and with a page between.

@@ -6,7 +6,7 @@
 //! client that raises the end over them later zeroes them first. Single-fence form: the line counts only
 //! with the bytes from the old end to the new one as its checksum says. No checksum that recovery may
 //! still ask for covers them before: where the line that stands has summed pages whole, the page is
-//! copied instead, and from then on it has not.
+//! copied instead, and from then on it has not. So is a last page in which a write begins elsewhere.
 
 use novale_layout::{CommitLine, DataCrc, PAGE, PmAddr, RoFeature};
 use novale_pm::{Flushed, Purpose};
@@ -63,7 +63,8 @@ impl Fs {
         self.use_feature(ctx, RoFeature::Appends)
     }
 
-    /// Appends bytes that nobody else changes any more; `sum` is their checksum, where it is known.
+    /// Appends bytes that nobody else changes any more, or writes them beyond the end from elsewhere in the
+    /// last page on; `sum` is their checksum, where it is known.
     pub(crate) fn write_append(
         &self,
         call: &Call<'_>,
@@ -75,7 +76,7 @@ impl Fs {
         let view = &locked.view;
         let WritePlan { offset, end, is_single: single, .. } = *plan;
         let from = in_page(offset);
-        let page = if from == 0 { None } else { self.page_of_end(view)? };
+        let page = if from == 0 || offset != view.size() { None } else { self.page_of_end(view)? };
         if from == 0 || page.is_some() {
             let append = Append { offset, end, data, page, sum, single };
             return self.store_append(call, locked, &append);
