@@ -192,6 +192,18 @@ fn data_costs_its_lines_an_entry_and_a_commit_line() {
             costs: [cost(133, 0, 1), cost(133, 0, 2)],
         },
         Case {
+            name: "write 64 KB",
+            prepare: nothing,
+            run: |w| w.write(w.f, 0, 16 * PAGE),
+            costs: [cost(1026, 0, 2), cost(1026, 0, 2)],
+        },
+    ]);
+}
+
+#[test]
+fn what_lies_beyond_the_end_costs_its_lines() {
+    check(&[
+        Case {
             name: "append 4 KB",
             prepare: nothing,
             run: |w| w.append(w.f, PAGE),
@@ -245,12 +257,6 @@ fn data_costs_its_lines_an_entry_and_a_commit_line() {
             prepare: |w| w.resize(w.f, 100),
             run: |w| w.write(w.f, 8 * PAGE, PAGE),
             costs: [cost(129, 1, 2), cost(129, 1, 2)],
-        },
-        Case {
-            name: "write 64 KB",
-            prepare: nothing,
-            run: |w| w.write(w.f, 0, 16 * PAGE),
-            costs: [cost(1026, 0, 2), cost(1026, 0, 2)],
         },
     ]);
 }
@@ -753,9 +759,9 @@ fn what_is_buffered_costs_its_newer_lines_once() {
 /// is written back.
 #[test]
 fn what_is_appended_in_the_buffer_costs_its_lines() {
+    type Change = fn(&World);
     let mode = Some(Mode::Buffered);
     let buffer_rules = BufferRules { has_model: false, ..BufferRules::default() };
-    type Change = fn(&World);
     let tries: [(Change, Cost); 4] = [
         (|w| w.append(w.f, 200), cost(4 + 1, 1, 2)),
         (|w| w.append(w.f, PAGE), cost(63 + 2 + 1 + 1, 1, 2)),
