@@ -45,9 +45,22 @@ pub(super) fn folder() -> Option<PathBuf> {
     Some(folder)
 }
 
+/// When the folder was last looked through for what is old: the time of a file in it.
+const LOOKED: &str = "looked";
+
+/// Whether nothing has come into the folder since it was looked through. With thousands of files that takes longer
+/// than a program takes to start.
+fn is_as_it_was(folder: &Path) -> bool {
+    let changed = |path: &Path| path.symlink_metadata().and_then(|found| found.modified()).ok();
+    changed(&folder.join(LOOKED)) >= changed(folder)
+}
+
 /// Removes what was made first where there is too much. Programs that use it have it mapped or read it, and
 /// one that starts later and finds none makes it again.
 fn forget_old(folder: &Path) -> std::io::Result<()> {
+    if is_as_it_was(folder) {
+        return Ok(());
+    }
     let mut kept = KEPT.map(|(kind, most)| (kind, most, Vec::new()));
     for entry in folder.read_dir()?.flatten() {
         let name = entry.file_name();
@@ -62,7 +75,9 @@ fn forget_old(folder: &Path) -> std::io::Result<()> {
         });
         all.iter().skip(*most).for_each(|file| fs::remove_file(file).unwrap_or_default());
     }
-    Ok(())
+    let looked = folder.join(LOOKED);
+    let file = fs::OpenOptions::new().write(true).create(true).truncate(false).open(looked)?;
+    file.set_modified(std::time::SystemTime::now())
 }
 
 /// Whether the administrator alone says where a path leads, as far as it is there.
