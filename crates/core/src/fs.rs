@@ -173,6 +173,15 @@ impl Fs {
         self.read_view(0, ino, |view, kind| Ok(view.attr(kind)))
     }
 
+    /// The permission, set-id and sticky bits of an inode, for who needs no more of what [`Fs::getattr`] tells.
+    ///
+    /// # Errors
+    /// Those of [`Fs::getattr`].
+    #[inline]
+    pub fn mode_bits_of(&self, ino: Ino) -> Result<u32> {
+        self.read_view(0, ino, |view, _| Ok(view.mode_bits()))
+    }
+
     /// As [`Fs::getattr`], of one use of the number.
     ///
     /// # Errors

@@ -323,6 +323,12 @@ impl<'a> View<'a> {
         }
     }
 
+    /// The permission, set-id and sticky bits.
+    #[inline]
+    pub(crate) fn mode_bits(&self) -> u32 {
+        halves(self.get(MODE)).1
+    }
+
     /// The update policy that the file has of its own; of a directory, that of what is made in it.
     #[inline]
     pub(crate) fn policy(&self) -> Option<UpdatePolicy> {

@@ -349,7 +349,7 @@ pub(crate) fn truncate(args: &Args) -> Served {
     }
     let found = target(libc::AT_FDCWD as u64, path, 0);
     let found = of_owner(found, W).and_then(|target| {
-        let keeps = keeps_set_id(state::rights(), &target.attr);
+        let keeps = keeps_set_id(state::rights(), target.attr.mode);
         if target.attr.kind == FileKind::File && keeps { Ok(target) } else { Err(None) }
     });
     let file = found.as_ref().ok().map(|target| (target.mount, target.attr.ino));

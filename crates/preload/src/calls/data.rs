@@ -167,8 +167,8 @@ impl File {
         if rights == Rights::All {
             return None;
         }
-        let attr = self.fs.getattr(self.description.ino()).ok()?;
-        (!keeps_set_id(rights, &attr)).then_some(Why::Rights)
+        let mode = self.fs.mode_bits_of(self.description.ino()).ok()?;
+        (!keeps_set_id(rights, mode)).then_some(Why::Rights)
     }
 
     /// The file may go to `end` now: this process' mappings of it show that.

@@ -231,7 +231,7 @@ fn bits(flags: i32) -> u32 {
 /// from what is written.
 fn may_open(place: &Place<'_>, attr: &Attr, flags: i32) -> Result<(), Served> {
     let bits = bits(flags);
-    let is_kept = bits & W == 0 || keeps_set_id(place.rights, attr);
+    let is_kept = bits & W == 0 || keeps_set_id(place.rights, attr.mode);
     if is_kept { place.may(attr, bits) } else { Err(None) }
 }
 
@@ -433,7 +433,7 @@ fn opened(mount: usize, flags: i32, ino: Ino, state: u32) -> Option<New<'static>
     }
     // The kernel takes the bits away with the first write.
     let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
-    if writes && !keeps_set_id(state::rights(), &attr) {
+    if writes && !keeps_set_id(state::rights(), attr.mode) {
         return None;
     }
     Some(description(mount, &attr, flags, state, None))

@@ -323,8 +323,8 @@ pub(crate) fn may(rights: Rights, attr: &Attr, bits: u32) -> Result<(), Served> 
 }
 
 /// Whether changes of an inode's contents leave its set-id bits alone: of the others the kernel takes them.
-pub(crate) fn keeps_set_id(rights: Rights, attr: &Attr) -> bool {
-    rights == Rights::All || attr.mode & SET_ID == 0
+pub(crate) fn keeps_set_id(rights: Rights, mode: u32) -> bool {
+    rights == Rights::All || mode & SET_ID == 0
 }
 
 /// What a call returns for an error of the walk or of the file system.
