@@ -57,8 +57,9 @@ const PAGE: u64 = 4096;
 /// Which methods writes take; names are those of the command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum UpdatePolicy {
-    /// Appends in place, as far as the last page goes, and what goes from there over the end; overwrites of up to [`PAIRED_BYTES_MAX`] that
-    /// cover a page in part by paired pages; copy-on-write for all else.
+    /// Appends in place, as far as the last page goes, and what goes from there over the end with a copy of
+    /// it; overwrites of up to [`PAIRED_BYTES_MAX`] that cover a page in part by paired pages;
+    /// copy-on-write for all else.
     #[default]
     Auto,
     /// Copy-on-write for every write, as NOVA does.
