@@ -1,13 +1,15 @@
 //! Promise: `novale slot remove` of a mounted pool empties the slot beside a program that writes, goes on behind
-//! a daemon that was killed, and is taken back when asked; the slot goes once the pool is unmounted. What was
-//! acknowledged is there all the while.
+//! a daemon that was killed, and is taken back when asked; the slot goes once the pool is unmounted, or with the
+//! next mount where the daemon was killed. What was acknowledged is there all the while.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests stop at what fails")]
 
 mod support;
 
 use std::fs;
+use std::io::Read;
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
@@ -58,13 +60,15 @@ fn slots_of(scratch: &Scratch) -> Value {
     serde_json::from_str(&novale(&["slot", "status", "--json", &scratch.dir()]).ok()).unwrap()
 }
 
-fn work(mount: &[&str], name: &str) {
+fn work(mount: &[&str], name: &str, goes: usize) {
     let Some(scratch) = Scratch::for_mount(name) else { return };
     let _alone = alone();
-    let [a, b, c] = ["a", "b", "c"].map(|name| scratch.slot(name));
-    let dir = scratch.dir();
-    novale(&["mkfs", "--size", "16M", &a, &b, &c]).ok();
-    let mount = [mount, &[&a, &b, &c, &dir]].concat();
+    let slots = ["a", "b", "c"].map(|name| scratch.slot(name));
+    let ([a, b, c], dir, old) = (&slots, scratch.dir(), &slots[goes]);
+    let left: Vec<&String> = slots.iter().filter(|slot| *slot != old).collect();
+    let [first, second] = [left[0], left[1]];
+    novale(&["mkfs", "--size", "16M", a, b, c]).ok();
+    let mount = [mount, &[a, b, c, &dir]].concat();
     novale(&mount).ok();
     let mut ledger = Ledger([(0, 0); FILES]);
     let at = scratch.in_dir("");
@@ -73,15 +77,14 @@ fn work(mount: &[&str], name: &str) {
     // The daemon is killed in the midst of it.
     thread::scope(|scope| {
         scope.spawn(|| ledger.write(&at, &is_over));
-        let begun = novale(&["slot", "remove", "--no-wait", "--pace", "1", &c, &dir]).ok();
+        let begun = novale(&["slot", "remove", "--no-wait", "--pace", "1", old, &dir]).ok();
         assert!(begun.contains("begun: slot 2"), "{begun}");
         let moved = || slots_of(&scratch)["slots"][2]["emptying"]["pages_moved"].as_u64();
         assert!(eventually(|| moved().is_some_and(|moved| moved > 0)));
         let told = slots_of(&scratch);
         assert_eq!(told["slots"][2]["state"], "leaving", "{told}");
         assert_eq!(told["slots"][2]["emptying"]["state"], "moving", "{told}");
-        let told: Value =
-            serde_json::from_str(&novale(&["info", "--json", &a, &b, &c]).ok()).unwrap();
+        let told: Value = serde_json::from_str(&novale(&["info", "--json", a, b, c]).ok()).unwrap();
         let daemon = told["used_by"].as_u64().unwrap();
         kill_process(Pid::from_raw(i32::try_from(daemon).unwrap()).unwrap(), Signal::KILL).unwrap();
         assert!(ends(daemon));
@@ -92,35 +95,55 @@ fn work(mount: &[&str], name: &str) {
     // The next one goes on by itself, and the same call waits for it.
     thread::scope(|scope| {
         scope.spawn(|| ledger.write(&at, &is_over));
-        let emptied = novale(&["slot", "remove", "--pace", "0", &c, &a, &b]).ok();
+        let emptied = novale(&["slot", "remove", "--pace", "0", old, first, second]).ok();
         assert!(emptied.contains("emptied: slot 2"), "{emptied}");
         is_over.store(true, Ordering::Release);
     });
     assert_eq!(slots_of(&scratch)["slots"][2]["emptying"]["state"], "emptied");
-    let kept = novale(&["slot", "remove", "--cancel", &c, &dir]).ok();
+    let kept = novale(&["slot", "remove", "--cancel", old, &dir]).ok();
     assert!(kept.contains("kept: slot 2"), "{kept}");
     assert_eq!(slots_of(&scratch)["slots"][2]["state"], "ok");
-    let emptied = novale(&["slot", "remove", "--json", &c, &dir]).ok();
+    let emptied = novale(&["slot", "remove", "--json", old, &dir]).ok();
     let emptied: Value = serde_json::from_str(&emptied).unwrap();
     assert_eq!((&emptied["done"], &emptied["slot"]), (&"emptied".into(), &2.into()));
     ledger.judge(&at);
-    novale(&["umount", &dir]).ok();
-    novale(&["slot", "remove", &c, &a, &b]).ok();
-    let checked = novale(&["check", &a, &b]).ok();
-    assert!(checked.contains("no errors"), "{checked}");
-    novale(&["mount", &a, &b, &dir]).ok();
+    let told = slots_of(&scratch);
+    assert_eq!(told["slots"][2]["emptied_for"], goes, "{told}");
+    if mount.contains(&"direct") {
+        kill_process(daemon_of(&slots), Signal::KILL).unwrap();
+        novale(&["umount", &dir]);
+        let told = novale(&["slot", "status", a, b, c]).ok();
+        assert!(told.contains("goes with the next mount"), "{told}");
+    } else {
+        novale(&["umount", &dir]).ok();
+        let checked = novale(&["check", first, second]).ok();
+        assert!(checked.contains("no errors"), "{checked}");
+    }
+    // As an fstab says it that nobody has changed.
+    novale(&mount).ok();
     ledger.judge(&at);
+    assert_eq!(slots_of(&scratch)["slots"].as_array().unwrap().len(), 2);
     novale(&["umount", &dir]).ok();
+    let checked = novale(&["check", first, second]).ok();
+    assert!(checked.contains("no errors"), "{checked}");
+}
+
+/// Who serves the pool.
+fn daemon_of(slots: &[String]) -> Pid {
+    let paths = slots.iter().map(String::as_str);
+    let told = novale(&["info", "--json"].into_iter().chain(paths).collect::<Vec<_>>()).ok();
+    let told: Value = serde_json::from_str(&told).unwrap();
+    Pid::from_raw(i32::try_from(told["used_by"].as_i64().unwrap()).unwrap()).unwrap()
 }
 
 #[test]
 fn a_writer_misses_nothing() {
-    work(&["mount"], "a_writer_misses_nothing");
+    work(&["mount"], "a_writer_misses_nothing", 2);
 }
 
 #[test]
 fn nor_beside_direct_clients() {
-    work(&["mount", "-o", "direct"], "nor_beside_direct_clients");
+    work(&["mount", "-o", "direct"], "nor_beside_direct_clients", 1);
 }
 
 #[test]
@@ -135,8 +158,51 @@ fn what_can_not_leave_is_said() {
     assert_eq!(slots_of(&scratch)["slots"][1]["state"], "ok");
     fs::remove_file(scratch.in_dir("large")).unwrap();
     novale(&["slot", "remove", &b, &dir]).ok();
+    novale(&["slot", "remove", "--cancel", &b, &dir]).ok();
     novale(&["umount", &dir]).ok();
     novale(&["mount", "-o", "ro", &a, &b, &dir]).ok();
     novale(&["slot", "remove", &b, &dir]).refused(1, &["can't be emptied"]);
+    novale(&["umount", &dir]).ok();
+}
+
+/// Whether somebody waits for a process to end, by its handle.
+fn is_waited_for(pid: u32) -> bool {
+    let entries = |path: &Path| fs::read_dir(path).into_iter().flatten().flatten();
+    let line = format!("Pid:\t{pid}\n");
+    entries(Path::new("/proc")).any(|process| {
+        entries(&process.path().join("fdinfo"))
+            .any(|handle| fs::read_to_string(handle.path()).unwrap_or_default().contains(&line))
+    })
+}
+
+/// A mount beside a daemon that takes the slot out, which may take its time, found a pool that was changed in
+/// part, or left the slot where it was.
+#[test]
+fn a_mount_waits_for_the_one_who_takes_it_out() {
+    let name = "a_mount_waits_for_the_one_who_takes_it_out";
+    let Some(scratch) = Scratch::for_mount(name) else { return };
+    let _alone = alone();
+    let (slots, dir) = (["a", "b"].map(|name| scratch.slot(name)), scratch.dir());
+    let [a, b] = &slots;
+    novale(&["mkfs", "--size", "16M", a, b]).ok();
+    novale(&["mount", a, b, &dir]).ok();
+    novale(&["slot", "remove", b, &dir]).ok();
+    let daemon = daemon_of(&slots);
+    kill_process(daemon, Signal::KILL).unwrap();
+    assert!(ends(u64::try_from(daemon.as_raw_nonzero().get()).unwrap()));
+    novale(&["umount", &dir]);
+    let mut other = Command::new("flock");
+    other.args([a, "sh", "-c", "echo locked; read -r end"]).stdin(Stdio::piped());
+    let mut other = other.stdout(Stdio::piped()).spawn().unwrap();
+    other.stdout.as_mut().unwrap().read_exact(&mut [0; 6]).unwrap();
+    thread::scope(|scope| {
+        let mounted = scope.spawn(|| novale(&["mount", a, b, &dir]));
+        let is_waited_for = eventually(|| is_waited_for(other.id()));
+        drop(other.stdin.take());
+        other.wait().unwrap();
+        mounted.join().unwrap().ok();
+        assert!(is_waited_for);
+    });
+    assert_eq!(slots_of(&scratch)["slots"].as_array().unwrap().len(), 1);
     novale(&["umount", &dir]).ok();
 }

@@ -39,7 +39,7 @@ pub use life::saved::{Space, saved_free, space};
 pub use life::serving::{Served, mount_served, mounts_served};
 pub use life::slots::{
     NewSlot, RoomToLeave, add_slot, confirm_header, confirm_slots, forget_slot, remove_last_slot,
-    replace_slot, room_to_leave, set_leaving, slot_header, take_back_slot,
+    replace_slot, room_to_leave, set_leaving, set_leaving_for, slot_header, take_back_slot,
 };
 pub use life::wear::{live_wear, saved_wear};
 pub use map::fill::MappedRun;
@@ -50,7 +50,9 @@ pub use offline::check::{CheckReport, Finding, check};
 pub use offline::{dump, repair};
 pub use op::counted::{Buffering, Written, counted};
 pub use op::quota::{Quota, Usage};
-pub use pool::{PoolInfo, SlotInfo, SlotSeen, heir_of_slot, identify_slot, inspect, look_at_slot};
+pub use pool::{
+    PoolInfo, SlotInfo, SlotSeen, going_slot, heir_of_slot, identify_slot, inspect, look_at_slot,
+};
 pub use space::leaving::{
     EmptyProgress, EmptyState, SlotAsk, ask_of_slots, slots_asked, wait_for_slots,
 };

@@ -122,7 +122,7 @@ fn judge(fs: &Fs, number: u64, ino: Ino, round: u64) {
 }
 
 fn leave(fs: &Fs) {
-    let room = fs.begin_leaving(&CTX, LAST).unwrap();
+    let room = fs.begin_leaving(&CTX, LAST, Some(LAST)).unwrap();
     assert!(room.is_enough(), "{room:?}");
 }
 
@@ -279,11 +279,13 @@ fn where_the_others_have_no_room_it_stays() {
     let [first, second] = slots.clients();
     let large = make(&second, 0, Ino::ROOT, "large", FileKind::File);
     second.write(&CTX, large, 0, &vec![1; 12 << 20]).unwrap();
-    let room = first.begin_leaving(&CTX, LAST).unwrap();
+    let room = first.begin_leaving(&CTX, LAST, Some(LAST)).unwrap();
     assert!(!room.is_enough() && room.free < room.used, "{room:?}");
     assert_eq!(first.leaving_slot(), None);
     assert!(!inspect(first.pm()).unwrap().slots[usize::from(LAST)].is_leaving);
-    assert!(first.begin_leaving(&CTX, 1).is_err() && first.begin_leaving(&CTX, 3).is_err());
+    assert!(
+        first.begin_leaving(&CTX, 1, None).is_err() && first.begin_leaving(&CTX, 3, None).is_err()
+    );
     second.close().unwrap();
     first.close().unwrap();
 }

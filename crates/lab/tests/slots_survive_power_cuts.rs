@@ -27,7 +27,7 @@ use novale_lab::crash::{Event, Hardware, LineBytes, LineKey, Recorder, What};
 use novale_lab::diff::{Budget, Length};
 use novale_layout::{PmAddr, SLOT_HEADER_OFFSET};
 use novale_pm::{Observer, Pm, PmOptions, Purpose, SlotLock, SlotSpec, StoreEvent};
-use novale_posix::slots::{Helpers, add, remove, replace};
+use novale_posix::slots::{Helpers, add, going, remove, replace};
 use tempfile::TempDir;
 
 const CTX: Ctx = Ctx { now_ns: 5, hint: 0 };
@@ -39,8 +39,8 @@ const FILES: u8 = 6;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Change {
     Remove(usize),
-    /// The last slot is emptied while the pool is used, and taken out then.
-    RemoveInUse,
+    /// The last slot is emptied while the pool is used, and this one goes then without being asked for.
+    RemoveInUse(usize),
     Add,
     Replace(usize),
 }
@@ -50,8 +50,8 @@ impl Change {
     fn pools(self) -> Vec<Vec<usize>> {
         let before = vec![0, 1, 2];
         match self {
-            Self::Remove(2) | Self::RemoveInUse => vec![before, vec![0, 1]],
-            Self::Remove(_) => vec![before, vec![0, 1], vec![0, 2]],
+            Self::Remove(2) | Self::RemoveInUse(2) => vec![before, vec![0, 1]],
+            Self::Remove(_) | Self::RemoveInUse(_) => vec![before, vec![0, 1], vec![0, 2]],
             Self::Add => vec![before, vec![0, 1, 2, 3]],
             Self::Replace(slot) => {
                 vec![before, (0..3).map(|of| if of == slot { 3 } else { of }).collect()]
@@ -62,8 +62,7 @@ impl Change {
     /// The slot that goes.
     fn old(self) -> Option<usize> {
         match self {
-            Self::Remove(slot) | Self::Replace(slot) => Some(slot),
-            Self::RemoveInUse => Some(2),
+            Self::Remove(slot) | Self::RemoveInUse(slot) | Self::Replace(slot) => Some(slot),
             Self::Add => None,
         }
     }
@@ -147,13 +146,15 @@ impl Files {
         let pool = self.paths(&[0, 1, 2]);
         let done = match change {
             Change::Remove(slot) => remove(&pool, &self.path(slot), &helpers),
-            Change::RemoveInUse => {
-                // One that an earlier call has taken out already is not the pool's any more.
-                let pm = Pm::open(&specs(&pool), &mapping(&pool)).map_err(|why| why.to_string())?;
-                if inspect(&pm).is_ok() {
-                    empty_in_use(pm)?;
+            Change::RemoveInUse(slot) => {
+                let goes = || going(&pool).map_err(|why| why.to_string());
+                if goes()?.is_none() {
+                    let pm =
+                        Pm::open(&specs(&pool), &mapping(&pool)).map_err(|why| why.to_string())?;
+                    empty_in_use(pm, u8::try_from(slot).unwrap())?;
                 }
-                remove(&pool, &self.path(2), &helpers)
+                let old = goes()?.filter(|old| *old == self.path(slot));
+                remove(&pool, &old.ok_or("it does not go by itself")?, &helpers)
             }
             Change::Add => add(&pool, &self.path(3), 0, &helpers).map(drop),
             Change::Replace(slot) => {
@@ -200,10 +201,10 @@ fn specs(paths: &[PathBuf]) -> Vec<SlotSpec> {
 }
 
 /// Empties the last slot in rounds, while files are written over with what they have.
-fn empty_in_use(pm: Pm) -> Result<(), String> {
+fn empty_in_use(pm: Pm, goes: u8) -> Result<(), String> {
     let fs = open(pm)?;
     let told = |why: novale_core::Error| format!("emptied in use: {why}");
-    fs.begin_leaving(&CTX, 2).map_err(told)?;
+    fs.begin_leaving(&CTX, 2, Some(goes)).map_err(told)?;
     let mut steps = 0;
     loop {
         let round = fs.empty_round(&CTX, 2, &mut |_| {
@@ -219,6 +220,7 @@ fn empty_in_use(pm: Pm) -> Result<(), String> {
             break;
         }
     }
+    fs.confirm_emptied(&CTX, 2, goes).map_err(told)?;
     fs.close().map_err(told)
 }
 
@@ -447,7 +449,8 @@ fn by_cuts_deaths_and_cuts_behind_them() {
     let changes = [
         (Change::Remove(2), 4),
         (Change::Remove(1), 5),
-        (Change::RemoveInUse, 6),
+        (Change::RemoveInUse(2), 9),
+        (Change::RemoveInUse(1), 12),
         (Change::Add, 1),
         (Change::Replace(0), 1),
         (Change::Replace(2), 1),

@@ -196,6 +196,23 @@ impl SlotState {
     pub const LEAVING: u32 = 1;
     /// In `evacuation_state`: another slot takes this one's place, or has taken it.
     pub const HANDED_ON: u32 = 2;
+    /// In `evacuation_state`: as [`Self::LEAVING`], and it was emptied: it goes when nobody uses the pool.
+    pub const EMPTIED: u32 = 3;
+
+    /// Of a slot that is leaving, the number of the one that is to go, whose place it takes unless that is itself;
+    /// where that is known.
+    #[must_use]
+    pub fn goes(&self) -> Option<u8> {
+        let is_leaving = [Self::LEAVING, Self::EMPTIED].contains(&self.evacuation_state);
+        let number = self.evacuation_progress.checked_sub(1).filter(|_| is_leaving)?;
+        u8::try_from(number).ok().filter(|number| *number < MAX_SLOTS)
+    }
+
+    /// `evacuation_progress` of a slot that leaves for this one to go.
+    #[must_use]
+    pub fn going_word(slot: u8) -> u64 {
+        u64::from(slot) + 1
+    }
 
     /// Of a slot that was handed on, how the name of the one begins that takes its place.
     #[must_use]

@@ -11,8 +11,9 @@ use std::path::{Path, PathBuf};
 use novale_arena::Arena;
 use novale_core::{
     Ctx, Error, Executor, Fs, NewSlot, OpenOptions, Progress, RoomToLeave, add_slot,
-    confirm_header, confirm_slots, forget_slot, heir_of_slot, inspect, remove_last_slot,
-    replace_slot, room_to_leave, saved_free, set_leaving, slot_header, take_back_slot,
+    confirm_header, confirm_slots, forget_slot, going_slot, heir_of_slot, inspect,
+    remove_last_slot, replace_slot, room_to_leave, saved_free, set_leaving, set_leaving_for,
+    slot_header, take_back_slot,
 };
 use novale_layout::{PAGE, SlotHeader};
 use novale_pm::{Pm, PmOptions, SlotLock, SlotSpec};
@@ -73,6 +74,8 @@ struct Numbered {
     header: SlotHeader,
     /// How the name begins of the one that takes its place.
     heir: Option<[u8; 8]>,
+    /// The number of the one that is to go once this one is empty, and that it is.
+    goes: Option<(u8, bool)>,
     len: u64,
 }
 
@@ -109,7 +112,8 @@ fn number(path: &Path) -> Result<Numbered> {
         return Err(refused(format!("{shown} was cut off: it has {len} bytes of {made}")));
     }
     let heir = heir_of_slot(&pm)?;
-    Ok(Numbered { path: path.to_owned(), header, heir, len })
+    let goes = going_slot(&pm)?;
+    Ok(Numbered { path: path.to_owned(), header, heir, goes, len })
 }
 
 /// The slots of a pool by their numbers; a number may be there twice.
@@ -331,13 +335,34 @@ pub fn remove(pool: &[PathBuf], old: &Path, helpers: &Helpers<'_>) -> Result<()>
     if is_whole(&slots, None) {
         confirm_slots(&helpers.map(&paths_of(&slots))?)?;
     } else {
-        take_last_out(&all, helpers)?;
+        take_last_out(&all, leaving.header.index, helpers)?;
     }
     if !is_last {
         put_in(&slots, &leaving, &last.path, last.header.endurance, helpers)?;
     }
     forget_slot(&helpers.map_one(old)?);
     Ok(())
+}
+
+/// The slot of these that is to go by [`remove`] without its being asked for again: the last one was emptied for
+/// that while the pool was in use, or is out already, or has begun to take its place.
+///
+/// # Errors
+/// One of them is no slot.
+pub fn going(pool: &[PathBuf]) -> Result<Option<PathBuf>> {
+    let slots = numbered(pool)?;
+    let Some((last, others)) = slots.split_last() else { return Ok(None) };
+    let has_heir = |slot: &&Numbered| {
+        let other = slots.iter().find(|other| other.is_heir_of(slot));
+        let waits = |heir: [u8; 8]| last.header.slot_uuid.starts_with(&heir);
+        other.is_some() || slot.heir.is_some_and(waits)
+    };
+    let is_to_go = |slot: &&Numbered| {
+        let numbered = last.goes.filter(|(goes, _)| *goes == slot.header.index);
+        numbered.is_some_and(|(_, is_empty)| is_empty || is_whole(others, None))
+    };
+    let found = slots.iter().find(has_heir).or_else(|| slots.iter().find(is_to_go));
+    Ok(found.map(|slot| slot.path.clone()))
 }
 
 /// Ends what an earlier call of [`remove`] has begun, which has put another slot in the place of one.
@@ -357,7 +382,8 @@ fn forget_replaced(leaving: &Numbered, other: &Numbered, helpers: &Helpers<'_>) 
     Ok(())
 }
 
-fn take_last_out(all: &[PathBuf], helpers: &Helpers<'_>) -> Result<()> {
+/// Takes the last slot out, for the one with this number to go.
+fn take_last_out(all: &[PathBuf], goes: u8, helpers: &Helpers<'_>) -> Result<()> {
     let pm = closed(all, helpers)?;
     let last = pm.slot_count() - 1;
     let room = room_to_leave(&pm, helpers.exec, helpers.progress)?;
@@ -365,7 +391,7 @@ fn take_last_out(all: &[PathBuf], helpers: &Helpers<'_>) -> Result<()> {
         set_leaving(&pm, last, false)?;
         return Err(no_room(last, &room));
     }
-    set_leaving(&pm, last, true)?;
+    set_leaving_for(&pm, last, goes)?;
     let fs = open(pm, helpers)?;
     let ctx = Ctx { now_ns: wall_clock_ns(), hint: 0 };
     let emptied = fs.empty_slot(&ctx, last, room.used, helpers.progress);

@@ -42,7 +42,7 @@ const SHARED: &[Shared] = &[
             "crates/pm/src/device/model.rs",
             "crates/pm/src/purpose.rs",
         ],
-        fingerprint: 0xbb8e_b453_02f3_95dd,
+        fingerprint: 0xa0fa_ed05_0513_9424,
     },
 ];
 

@@ -81,6 +81,7 @@ impl Command {
             | Self::Set(_)
             | Self::Quota(QuotaCommand::Set(_) | QuotaCommand::Clear(_))
             | Self::InstallHelper(_)
+            | Self::Slot(SlotCommand::Finish { .. })
             | Self::Ask(_)
             | Self::Manual(_) => false,
         }

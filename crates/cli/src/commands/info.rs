@@ -328,7 +328,7 @@ fn show_slot(slot: &SlotFacts) -> Result<()> {
     };
     let bytes = show_size(slot.bytes);
     let more = if slot.state == SlotState::Leaving {
-        "  is leaving: nothing new is put there"
+        "  is leaving: nothing new is put there; `novale slot status` says when it goes"
     } else {
         failed_word(slot.has_failed)
     };

@@ -10,6 +10,8 @@ use anyhow::{Context, Result};
 use novale_fuse::{KIND, MountTable};
 
 use crate::base::args::SlotCommand;
+use crate::holders::holder;
+use crate::mounts::leaving::finish;
 use crate::pools::slots::split_source;
 
 pub(crate) fn run(command: &SlotCommand) -> Result<()> {
@@ -18,7 +20,14 @@ pub(crate) fn run(command: &SlotCommand) -> Result<()> {
         SlotCommand::Add(args) => change::add(args),
         SlotCommand::Remove(args) => change::remove(args),
         SlotCommand::Replace(args) => change::replace(args),
+        SlotCommand::Finish { slots } => finish_for_daemon(slots),
     }
+}
+
+/// As the last of a daemon, whose process this is: it was started as /proc/self/exe, and is called that.
+fn finish_for_daemon(slots: &[PathBuf]) -> Result<()> {
+    rustix::thread::set_name(c"novale").context("naming the process")?;
+    finish(slots, |pool| Ok(holder::try_lock(pool).ok())).map(drop)
 }
 
 /// The slots that were named: by themselves, or by the directory on which their pool is mounted.

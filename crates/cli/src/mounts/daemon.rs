@@ -1,5 +1,8 @@
 //! The daemon: a pool opened, mounted, served until a signal or an unmount, and closed.
 
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
@@ -23,7 +26,7 @@ use crate::base::words::{self, ForPrograms, of_stopped};
 use crate::holders::facts::{Answer, Facts};
 use crate::holders::holder;
 use crate::mounts::mount::Request;
-use crate::mounts::{background, empty};
+use crate::mounts::{background, empty, leaving};
 use crate::pools::locked::PoolLock;
 use crate::pools::slots::{self, Found};
 use crate::pools::{memory, remaining};
@@ -51,7 +54,7 @@ pub(crate) fn run(request: &Request) -> Result<()> {
     // What ps shows; the daemon was started as /proc/self/exe.
     rustix::thread::set_name(c"novale").context("naming the process")?;
     novale_posix::survive_failing_slots().context("handling SIGBUS")?;
-    let found = find(request)?;
+    let found = find(request, &without_going(request))?;
     if !request.args.quiet {
         memory::warn(&found.paths, &found.memory);
     }
@@ -90,7 +93,36 @@ pub(crate) fn run(request: &Request) -> Result<()> {
         .and_then(|()| announce(request, &found, &server))
         .and_then(|()| wait(&next_event, &pool, &voice));
     let ended = end(server, request, event.as_ref().ok(), &voice);
-    event.and(ended).inspect_err(|error| voice.send(&in_words(error)))
+    event.and(ended).inspect_err(|error| voice.send(&in_words(error)))?;
+    drop((service, pool));
+    if !request.words.options.read_only && leaving::is_unfinished(&found.paths) {
+        return finish(&found.paths);
+    }
+    Ok(())
+}
+
+/// The slots that were given, less one that was emptied and goes now. A daemon that takes it out is waited for.
+fn without_going(request: &Request) -> Vec<PathBuf> {
+    if request.words.options.read_only {
+        return request.slots.clone();
+    }
+    let lock = |pool: &[PathBuf]| match holder::lock(pool) {
+        // Those who share the pool keep the slot until they have closed it.
+        Err(_) if request.args.direct => Ok(None),
+        lock => lock.map(Some),
+    };
+    leaving::finish(&request.slots, lock).unwrap_or_else(|error| {
+        remark!("novale: a slot that was emptied stays: {}", in_words(&error));
+        request.slots.clone()
+    })
+}
+
+/// Takes out the slot that was emptied, in this process as another program: with the one that had the pool open
+/// all that it had of it is gone, whichever thread it was.
+fn finish(paths: &[PathBuf]) -> Result<()> {
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0("novale").args(["slot", "finish", "--"]).args(paths);
+    Err(command.exec()).context("taking out the slot that was emptied")
 }
 
 /// Starts what the daemon does beside serving.
@@ -100,11 +132,11 @@ fn begin(pool: &OpenPool, voice: &Arc<Voice>) -> Result<()> {
 }
 
 /// The pool; of one that is only read some slots may be missing.
-fn find(request: &Request) -> Result<Found> {
+fn find(request: &Request, slots: &[PathBuf]) -> Result<Found> {
     if !request.words.options.read_only {
-        return remaining::find_whole(&request.slots);
+        return remaining::find_whole(slots);
     }
-    let found = remaining::find(&request.slots)?;
+    let found = remaining::find(slots)?;
     for slot in &found.left_out {
         remark!("novale: {slot}: what lies there can't be read (\"Input/output error\")");
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use novale_core::{Ctx, EmptyState, Error, Fs, SlotAsk};
+use novale_core::{Ctx, EmptyState, Error, Fs, SlotAsk, inspect};
 use novale_posix::wall_clock_ns;
 
 use crate::base::voice::Voice;
@@ -19,6 +19,9 @@ const IDLE: Duration = Duration::from_secs(600);
 const MAPPED: Duration = Duration::from_secs(10);
 /// And after operations that have pages there in hand.
 const IN_HAND: Duration = Duration::from_millis(100);
+
+/// No slot's number: an earlier call did not say which one is to go.
+const NOT_KNOWN: u8 = u8::MAX;
 
 /// What was asked, with its number.
 type Ask = (u64, SlotAsk);
@@ -43,7 +46,7 @@ fn now() -> Ctx {
 impl Emptier {
     fn run(&self) {
         // Of a pool that is just opened nothing is asked: its slots say what was begun.
-        let begun = |slot| (0, SlotAsk::Empty(slot, PACE));
+        let begun = |_| (0, SlotAsk::Empty(self.begun_for(), PACE));
         let mut seen = 0;
         let mut ask = self.fs.leaving_slot().map(begun);
         loop {
@@ -66,6 +69,13 @@ impl Emptier {
         }
     }
 
+    /// The slot that is to go by what the last one says; one that does not say is begun for itself, and stays
+    /// until it is asked for again.
+    fn begun_for(&self) -> u8 {
+        let info = inspect(self.fs.pm());
+        info.ok().and_then(|info| info.slots.last()?.goes).unwrap_or(NOT_KNOWN)
+    }
+
     /// What is asked next, if anything is within a time.
     fn next(&self, seen: u64, within: Duration) -> Result<Option<Ask>, Error> {
         let until = Instant::now() + within;
@@ -81,19 +91,20 @@ impl Emptier {
     /// Does what was asked; returns what is asked meanwhile.
     fn serve(&self, (turn, ask): Ask) -> Result<Option<Ask>, Error> {
         match ask {
-            SlotAsk::Cancel(slot) => {
-                self.fs.end_leaving(&now(), slot)?;
+            SlotAsk::Cancel => {
+                self.fs.end_leaving(&now(), self.last())?;
                 self.fs.tell_emptying(turn, EmptyState::Stays);
                 Ok(None)
             }
-            SlotAsk::Empty(slot, pace) => {
-                let room = self.fs.begin_leaving(&now(), slot)?;
+            SlotAsk::Empty(goes, pace) => {
+                let (slot, goes) = (self.last(), Some(goes).filter(|goes| *goes != NOT_KNOWN));
+                let room = self.fs.begin_leaving(&now(), slot, goes)?;
                 if !room.is_enough() {
                     return self.give_up(turn, slot);
                 }
                 self.fs.count_emptied(None);
                 self.fs.tell_emptying(turn, EmptyState::Moving);
-                match self.empty(turn, slot, pace) {
+                match self.empty(turn, (slot, goes), pace) {
                     Err(Error::NoSpace) => self.give_up(turn, slot),
                     Err(error) if !matches!(error, Error::Closed) => {
                         // The pool has all that it had.
@@ -106,6 +117,11 @@ impl Emptier {
         }
     }
 
+    /// The slot that is emptied, whichever is to go.
+    fn last(&self) -> u8 {
+        self.fs.pm().slot_count().saturating_sub(1)
+    }
+
     fn give_up(&self, turn: u64, slot: u8) -> Result<Option<Ask>, Error> {
         self.fs.end_leaving(&now(), slot)?;
         self.voice.say(&format!("slot {slot} stays: the others have no room for what it has"));
@@ -114,7 +130,12 @@ impl Emptier {
     }
 
     /// Goes through all inodes until a round moves nothing, and operations have nothing in hand there.
-    fn empty(&self, turn: u64, slot: u8, pace: u32) -> Result<Option<Ask>, Error> {
+    fn empty(
+        &self,
+        turn: u64,
+        (slot, goes): (u8, Option<u8>),
+        pace: u32,
+    ) -> Result<Option<Ask>, Error> {
         loop {
             let (mut asked, mut failed) = (None, None);
             let round = self.fs.empty_round(&now(), slot, &mut |moved| {
@@ -138,6 +159,9 @@ impl Emptier {
                 self.fs.settle_dead()?;
                 IN_HAND
             } else {
+                if let Some(goes) = goes {
+                    self.fs.confirm_emptied(&now(), slot, goes)?;
+                }
                 self.fs.tell_emptying(turn, EmptyState::Emptied);
                 if round.mapped == 0 {
                     return Ok(None);

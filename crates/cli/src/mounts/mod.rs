@@ -7,6 +7,7 @@ pub(crate) mod background;
 pub(crate) mod daemon;
 pub(crate) mod empty;
 pub(crate) mod helper;
+pub(crate) mod leaving;
 pub(crate) mod mount;
 pub(crate) mod remount;
 pub(crate) mod umount;

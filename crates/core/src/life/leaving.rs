@@ -15,7 +15,7 @@ use novale_layout::PmAddr;
 use crate::base::error::{Error, Result};
 use crate::base::types::Ctx;
 use crate::fs::Fs;
-use crate::life::slots::{RoomToLeave, set_leaving};
+use crate::life::slots::{RoomToLeave, set_emptied, set_leaving, set_leaving_for};
 use crate::op::call::OpKind;
 use crate::space::failed::has_slot;
 use crate::space::leaving::{
@@ -25,11 +25,12 @@ use crate::space::leaving::{
 
 impl Fs {
     /// Has the last slot of the pool leave, where the others have room for what it has in use: no page is
-    /// taken there from then on. Other clients may be at work; one that was leaving already goes on to.
+    /// taken there from then on. Other clients may be at work; one that was leaving already goes on to. `goes`
+    /// is the number of the slot that is to go, this one or another, where that is known.
     ///
     /// # Errors
     /// [`Error::Invalid`] for another slot, the only one, or a pool of which one has failed; [`Error::ReadOnly`].
-    pub fn begin_leaving(&self, ctx: &Ctx, slot: u8) -> Result<RoomToLeave> {
+    pub fn begin_leaving(&self, ctx: &Ctx, slot: u8, goes: Option<u8>) -> Result<RoomToLeave> {
         if slot == 0 || slot + 1 != self.pm.slot_count() {
             return Err(Error::Invalid("a slot is to leave that is not the last of several"));
         }
@@ -50,10 +51,27 @@ impl Fs {
         let free = allocator.pages_unclaimed(arena)?.saturating_sub(here);
         let room = RoomToLeave { needed, free, used };
         if room.is_enough() {
-            set_leaving(&self.pm, slot, true)?;
+            match goes {
+                Some(goes) => set_leaving_for(&self.pm, slot, goes)?,
+                None => set_leaving(&self.pm, slot, true)?,
+            }
             tell_leaving(arena, 1 << slot);
         }
         Ok(room)
+    }
+
+    /// Says durably that a slot was emptied, for the one that is to go, unless it stays by now: that goes when
+    /// nobody uses the pool.
+    ///
+    /// # Errors
+    /// Those of [`Fs::begin_leaving`].
+    pub fn confirm_emptied(&self, ctx: &Ctx, slot: u8, goes: u8) -> Result<()> {
+        let call = self.begin(OpKind::Manage, ctx)?;
+        let _one = call.op.lock(self.slots_lock())?;
+        if has_slot(leaving_slots(self.arena()), slot) && self.failed_slots() == 0 {
+            set_emptied(&self.pm, slot, goes)?;
+        }
+        Ok(())
     }
 
     /// Has a slot stay that was leaving: pages are taken there again.

@@ -63,6 +63,29 @@ pub fn set_leaving(pm: &Pm, slot: u8, leaving: bool) -> Result<()> {
     set_state(pm, &pool, slot, state, 0)
 }
 
+/// The same of a slot that leaves for `goes` to go, itself or another. One that was emptied for that stays so.
+///
+/// # Errors
+/// As [`set_leaving`].
+pub fn set_leaving_for(pm: &Pm, slot: u8, goes: u8) -> Result<()> {
+    set_going(pm, slot, SlotState::LEAVING, goes)
+}
+
+/// Says durably that it was emptied: it goes when nobody uses the pool.
+pub(crate) fn set_emptied(pm: &Pm, slot: u8, goes: u8) -> Result<()> {
+    set_going(pm, slot, SlotState::EMPTIED, goes)
+}
+
+fn set_going(pm: &Pm, slot: u8, state: u32, goes: u8) -> Result<()> {
+    let pool = Pool::read(pm)?;
+    pool.check_writable()?;
+    pool.check_numbers()?;
+    let found = pool.slots.get(usize::from(slot)).map(|(_, state)| *state).unwrap_or_default();
+    let is_emptied = found.evacuation_state == SlotState::EMPTIED && found.goes() == Some(goes);
+    let state = if is_emptied { SlotState::EMPTIED } else { state };
+    set_state(pm, &pool, slot, state, SlotState::going_word(goes))
+}
+
 /// Says durably of a slot that no other one takes its place. The caller has seen that none has taken it.
 /// Nobody may use the pool.
 ///
@@ -438,7 +461,7 @@ pub fn replace_slot(
         progress(Progress { what: "copying pages", done, total });
         done += 1;
     }
-    pending = pending.and(copy_head(pm, &pool, slot, state, new.pm)?);
+    pending = pending.and(copy_head(pm, slot, new.pm)?);
     pending = pending.and(write_wear(new.pm, &worn, pool.seed.addr(PmAddr::new(slot, 0))));
     if slot + 1 == pm.slot_count() {
         let replica = PmAddr::new(0, (pages - 1) * PAGE);
@@ -448,9 +471,12 @@ pub fn replace_slot(
     if seeded::is_on(Bug::SlotNamedEarly) {
         let [_, first] = header_places(pages);
         pending = pending.and(new.pm.stream(first, &header.encode(), Purpose::Other));
+        pending = pending.and(write_states(&pool, slot, state, new.pm));
     }
     new.pm.fence(pending).end();
     hand_on(pm, &pool, slot, &new.uuid)?;
+    // As long as the new one waits, its own lines say for which one it does.
+    new.pm.fence(write_states(&pool, slot, state, new.pm)).end();
     write_header(new.pm, &header);
     Ok(())
 }
@@ -482,21 +508,23 @@ fn at_new(at: PmAddr) -> PmAddr {
     PmAddr::new(0, at.byte())
 }
 
-/// Copies what the first page of a slot has but its header.
-fn copy_head(pm: &Pm, pool: &Pool, slot: u8, state: &SlotState, new: &Pm) -> Result<Flushed> {
-    let mut pending = Flushed::none();
-    if slot == 0 {
-        let mut bytes = [0; HEAD_BYTES];
-        pm.load(PmAddr::new(0, 0), &mut bytes)?;
-        pending = new.stream(PmAddr::new(0, 0), &bytes, Purpose::Other);
+/// Copies what the first page of slot 0 has before its header.
+fn copy_head(pm: &Pm, slot: u8, new: &Pm) -> Result<Flushed> {
+    if slot != 0 {
+        return Ok(Flushed::none());
     }
+    let mut bytes = [0; HEAD_BYTES];
+    pm.load(PmAddr::new(0, 0), &mut bytes)?;
+    Ok(new.stream(PmAddr::new(0, 0), &bytes, Purpose::Other))
+}
+
+/// Stores the state lines of a slot that takes the place of another.
+fn write_states(pool: &Pool, slot: u8, state: &SlotState, new: &Pm) -> Flushed {
     let seed = pool.seed.addr(PmAddr::new(slot, 0));
-    let state = SlotState { evacuation_state: 0, ..*state };
-    for at in SLOT_STATE_OFFSETS {
-        let line = state.encode(seed);
-        pending = pending.and(new.stream(PmAddr::new(0, at), &line, Purpose::Other));
-    }
-    Ok(pending)
+    let state = SlotState { evacuation_state: 0, evacuation_progress: 0, ..*state };
+    SLOT_STATE_OFFSETS.into_iter().fold(Flushed::none(), |pending, at| {
+        pending.and(new.stream(PmAddr::new(0, at), &state.encode(seed), Purpose::Other))
+    })
 }
 
 /// How far a slot that comes is worn, where it says so as one that this pool had.

@@ -17,7 +17,7 @@ use novale_policy::{Mode, UpdatePolicy};
 use crate::base::error::{Error, Result};
 use crate::pool::copies::BadCopy;
 use crate::pool::marks::PageMarks;
-pub use crate::pool::seen::{SlotSeen, heir_of_slot, look_at_slot};
+pub use crate::pool::seen::{SlotSeen, going_slot, heir_of_slot, look_at_slot};
 use crate::seeded::{self, Bug};
 
 /// A pool's description, read and checked.
@@ -76,6 +76,10 @@ pub struct SlotInfo {
     pub is_absent: bool,
     /// It is being emptied, or replaced: no page is taken there.
     pub is_leaving: bool,
+    /// Of one that is leaving, the number of the slot that is to go, where that is known.
+    pub goes: Option<u8>,
+    /// It was emptied, and goes when nobody uses the pool.
+    pub is_emptied: bool,
     /// How the name begins of a slot that takes its place, or has taken it: only that one is written.
     pub heir: Option<[u8; 8]>,
 }
@@ -113,6 +117,8 @@ pub fn inspect(pm: &Pm) -> Result<PoolInfo> {
                 endurance: header.endurance,
                 is_absent: pm.is_absent(header.index),
                 is_leaving: state.evacuation_state != 0,
+                goes: state.goes(),
+                is_emptied: state.evacuation_state == SlotState::EMPTIED,
                 heir: state.heir(),
             })
             .collect(),

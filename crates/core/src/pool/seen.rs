@@ -29,6 +29,20 @@ pub struct SlotSeen {
 /// # Errors
 /// [`Error::BadPool`] where it is none of a pool.
 pub fn heir_of_slot(pm: &Pm) -> Result<Option<[u8; 8]>> {
+    Ok(state_of(pm)?.heir())
+}
+
+/// The number of the slot that is to go once the only one of `pm` is empty, and that it is.
+///
+/// # Errors
+/// [`Error::BadPool`] where it is none of a pool.
+pub fn going_slot(pm: &Pm) -> Result<Option<(u8, bool)>> {
+    let state = state_of(pm)?;
+    Ok(state.goes().map(|slot| (slot, state.evacuation_state == SlotState::EMPTIED)))
+}
+
+/// The newest state line of the only slot of `pm`, which may be erased in part.
+fn state_of(pm: &Pm) -> Result<SlotState> {
     let (header, _) = copies::slot_header(pm, 0)?;
     let seed = Seed::pool(&header.pool_uuid).addr(PmAddr::new(header.index, 0));
     let mut newest = SlotState::default();
@@ -39,7 +53,7 @@ pub fn heir_of_slot(pm: &Pm) -> Result<Option<[u8; 8]>> {
             .filter(|state| state.seq > newest.seq)
             .unwrap_or(newest);
     }
-    Ok(newest.heir())
+    Ok(newest)
 }
 
 /// What the only slot of `pm` says of itself.

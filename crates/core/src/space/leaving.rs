@@ -41,10 +41,10 @@ const STATE_WHAT: u32 = 16;
 /// What is asked of the one who empties slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SlotAsk {
-    /// To empty this one, so many pages a second at most; 0: as fast as it goes.
+    /// To empty the last one for this one to go, so many pages a second at most; 0: as fast as it goes.
     Empty(u8, u32),
-    /// To let it stay.
-    Cancel(u8),
+    /// To let the last one stay.
+    Cancel,
 }
 
 /// How far the emptying of a slot is.
@@ -118,7 +118,7 @@ pub(crate) fn asked(arena: &Arena) -> Option<(u64, SlotAsk)> {
     let pace = u32::try_from(word >> ASK_PACE).unwrap_or(0);
     let ask = match word >> ASK_WHAT & 0xff {
         EMPTY => SlotAsk::Empty(slot, pace),
-        CANCEL => SlotAsk::Cancel(slot),
+        CANCEL => SlotAsk::Cancel,
         _ => return None,
     };
     Some((word & ASK_TURN_MASK, ask))
@@ -130,7 +130,7 @@ pub(crate) fn asked(arena: &Arena) -> Option<(u64, SlotAsk)> {
 pub fn ask_of_slots(arena: &Arena, ask: SlotAsk) -> u64 {
     let (what, slot, pace) = match ask {
         SlotAsk::Empty(slot, pace) => (EMPTY, slot, pace),
-        SlotAsk::Cancel(slot) => (CANCEL, slot, 0),
+        SlotAsk::Cancel => (CANCEL, 0, 0),
     };
     let word = asked_word(arena);
     let turn = (word.load(Acquire) + 1) & ASK_TURN_MASK;

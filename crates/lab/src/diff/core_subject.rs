@@ -275,7 +275,7 @@ fn leave(fs: &Fs, ctx: &Ctx, stays: bool) -> Result<(), FsError> {
     if stays {
         return fs.end_leaving(ctx, last);
     }
-    fs.begin_leaving(ctx, last)?;
+    fs.begin_leaving(ctx, last, Some(last))?;
     match fs.empty_round(ctx, last, &mut |_| true) {
         Err(FsError::NoSpace) => Ok(()),
         Err(FsError::Invalid(_)) if fs.leaving_slot().is_none() => Ok(()),

@@ -13,6 +13,12 @@ pub(crate) enum SlotCommand {
     Add(SlotAddArgs),
     Remove(SlotRemoveArgs),
     Replace(SlotReplaceArgs),
+    /// Take out the slot that was emptied, of a pool that nobody has open any more: what a daemon does last.
+    #[command(hide = true)]
+    Finish {
+        /// The pool's slots.
+        slots: Vec<PathBuf>,
+    },
 }
 
 /// Show each slot of a pool: where it is, how much is free, how far it is worn, and whether it works.
@@ -77,9 +83,9 @@ pub(crate) struct SlotAddArgs {
 /// status` calls leaving. The slot that went is no slot of a pool after it.
 ///
 /// Of a pool that is mounted the daemon does the long part, beside all who use it: it empties the last slot but
-/// for pages of inodes and lanes. The slot goes by the same call once the pool is unmounted. Where the daemon
-/// ends before, the next mount goes on, and so does the same call. Files whose own pages a program has mapped
-/// stay until it has given them up.
+/// for pages of inodes and lanes. The slot goes when the pool is unmounted, or, where a program has it open
+/// after that or the daemon was killed, with the next mount. Where the daemon ends before the slot is empty, the
+/// next mount goes on. Files whose own pages a program has mapped stay until it has given them up.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   novale slot remove /mnt/pmem1/slot /mnt/pmem0/slot /mnt/pmem2/slot

@@ -2,27 +2,22 @@
 //! one leaves while it is mounted. All that can be refused is,
 //! before anything is changed.
 
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use novale_core::{FIRST_SLOT_BYTES_MIN, SLOT_BYTES_MIN};
-use novale_pm::PmOptions;
-use novale_posix::slots::{self as changing, Coming, Helpers};
+use novale_posix::slots::{self as changing, Coming};
 use novale_posix::{OUR_FORMAT, what_it_holds};
 use serde::Serialize;
 
 use crate::base::args::{NewSlotArgs, SlotAddArgs, SlotRemoveArgs, SlotReplaceArgs};
-use crate::base::progress::{AllCpus, Bar};
 use crate::base::size::show_size;
 use crate::commands::slot::{in_use, named};
 use crate::holders::holder;
+use crate::mounts::leaving::{is_gone, settle, with_bar};
 use crate::pools::locked::PoolLock;
 use crate::pools::slot_files::{self, Changed};
 use crate::pools::slots::{self, without};
-
-/// Where a slot's header lies in its first bytes.
-const HEADER_BYTES: Range<usize> = 2048..2048 + 128;
 
 /// What was done, as JSON shows it.
 #[derive(Debug, Serialize)]
@@ -120,25 +115,6 @@ fn take_back(args: &SlotReplaceArgs, pool: &[PathBuf], old: &Path, new: &Path) -
         with_bar(&only, |helpers| Ok(changing::take_back(pool, old, new, force, helpers)?))?;
     let done = if is_kept { "kept" } else { "not being replaced" };
     tell(args.new.json, done, false, None, old)
-}
-
-/// Has the pool say what is free. It is whole without that.
-fn settle(pool: &[PathBuf], only: &[(u64, u64)]) {
-    if let Err(error) = with_bar(only, |helpers| Ok(changing::settle(pool, helpers)?)) {
-        remark!("novale: what is free is known after the next mount: {error:#}");
-    }
-}
-
-/// Whether a slot is none any more: it is not there, or what its headers and all before them held is zeroes.
-/// An erasure that was cut off leaves a superblock, or state lines, to which no header leads.
-fn is_gone(path: &Path) -> bool {
-    let Ok(head) = slots::head(path) else { return !path.exists() };
-    let is_zero = |range: Range<usize>| {
-        head.get(range).is_some_and(|bytes| bytes.iter().all(|byte| *byte == 0))
-    };
-    let is_ours = what_it_holds(&head) == Some(OUR_FORMAT);
-    let is_erased = is_zero(0..HEADER_BYTES.end) || is_ours && is_zero(HEADER_BYTES);
-    is_erased && slots::identify(path).is_err()
 }
 
 /// The number of a slot, if these are all slots of a pool and it is one of them.
@@ -297,16 +273,6 @@ fn with(slot: &PathBuf, others: &[PathBuf]) -> Result<Vec<PathBuf>> {
         all.push(slot.clone());
     }
     Ok(all)
-}
-
-/// Does something with slots, in `only` those files.
-fn with_bar<T>(only: &[(u64, u64)], act: impl FnOnce(&Helpers<'_>) -> Result<T>) -> Result<T> {
-    let bar = Bar::new();
-    act(&Helpers {
-        exec: &AllCpus,
-        progress: &|progress| bar.show(progress),
-        mapping: &|_| PmOptions { only: only.to_vec(), ..PmOptions::default() },
-    })
 }
 
 fn tell(

@@ -58,11 +58,11 @@ pub(super) fn find(pool: &[PathBuf]) -> Result<Option<Mounted>> {
 
 impl Mounted {
     pub(super) fn remove(&self, args: &SlotRemoveArgs, old: &Path) -> Result<()> {
-        let (number, path) = self.last(old)?;
+        let (goes, number, path) = self.last(old)?;
         let ask = if args.cancel {
-            SlotAsk::Cancel(number)
+            SlotAsk::Cancel
         } else {
-            SlotAsk::Empty(number, args.pace.unwrap_or(PACE))
+            SlotAsk::Empty(goes, args.pace.unwrap_or(PACE))
         };
         let turn = ask_of_slots(&self.arena, ask);
         let done = if args.no_wait { "begun" } else { self.wait(turn, number)? };
@@ -79,8 +79,8 @@ impl Mounted {
         facts.tell(old)
     }
 
-    /// The slot that is to be emptied for another one to go: the last.
-    fn last(&self, old: &Path) -> Result<(u8, &Path)> {
+    /// The number of the slot that is to go, and the slot that is to be emptied for it: the last.
+    fn last(&self, old: &Path) -> Result<(u8, u8, &Path)> {
         let (slots, paths) = (&self.found.info.slots, &self.found.paths);
         let going = slots.iter().zip(paths).find(|(_, path)| path.as_path() == old);
         let (going, _) = going.context("the slot that is to go is none of the pool's")?;
@@ -96,7 +96,7 @@ impl Mounted {
                 old.display()
             );
         }
-        Ok((last.index, path))
+        Ok((going.index, last.index, path))
     }
 
     /// Waits until it is done.
@@ -165,6 +165,9 @@ impl Emptied {
             say!("{} files stay there as long as programs map their pages", self.files_mapped)?;
         }
         let place = if Path::new(path) == old { "" } else { ", and takes the place of the other" };
-        say!("it goes with the next `novale slot remove` of the unmounted pool{place}")
+        say!(
+            "it goes once the pool is unmounted{place}; where a program has the pool open after that, with the \
+             next mount"
+        )
     }
 }

@@ -48,6 +48,9 @@ struct SlotStatus {
     endurance: Option<u64>,
     /// Of all that it endures, what it has got.
     worn_percent: Option<f64>,
+    /// The number of the slot that goes once nobody uses the pool: this one was emptied for that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    emptied_for: Option<u8>,
     /// How far its emptying is, while the pool is in use.
     #[serde(skip_serializing_if = "Option::is_none")]
     emptying: Option<Emptying>,
@@ -161,6 +164,7 @@ impl Status {
                 worn_percent: lines.zip(endurance).map(|(lines, writes)| {
                     real(lines) * LINE_BYTES * 100.0 / (real(bytes) * real(writes))
                 }),
+                emptied_for: slot.goes.filter(|_| slot.is_emptied),
                 emptying: Emptying::new(found, known, slot.index).filter(|_| slot.is_leaving),
             }
         });
@@ -210,6 +214,11 @@ fn show(status: &Status) -> Result<()> {
             slot.path.as_deref().unwrap_or("-")
         )?;
         slot.emptying.as_ref().map_or(Ok(()), Emptying::show)?;
+        if let Some(going) = slot.emptied_for {
+            let when =
+                if status.in_use { "once the pool is unmounted" } else { "with the next mount" };
+            say!("          emptied: slot {going} goes {when}")?;
+        }
     }
     Ok(())
 }
