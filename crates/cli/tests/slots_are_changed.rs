@@ -352,7 +352,10 @@ fn a_slot_that_is_being_replaced_is_not_written() {
     assert!(before.is_killed("replace", events - 5));
     let refused = Pool::open(&[&a, &b, &c]).unwrap_err().to_string();
     assert!(refused.contains("slot 1 is being replaced"), "{refused}");
-    novale(&["info", &a, &b, &c, &d]).refused(1, &["leave", "slot remove", &b]);
+    let told = novale(&["info", &a, &b, &c, &d]).ok();
+    for word in ["has taken its place", "leave it out", &format!("slot remove {b} {a}")] {
+        assert!(told.contains(word), "'{word}' is missing in: {told}");
+    }
     novale(&["slot", "replace", "--cancel", &b, &d, &a, &c]).refused(1, &["has taken the place"]);
     slots_are(&[&a, &c, &d]);
     novale(&call).ok();
@@ -373,6 +376,57 @@ fn a_slot_that_is_being_replaced_is_not_written() {
     slots_are(&[&a, &b, &c]);
     novale(&[&call[..], &["--force"]].concat()).ok();
     slots_are(&[&a, &c, &d]);
+}
+
+/// Events before a change's end, the slot that is left out then, and what it is called.
+type Cut<'a> = (u64, &'a str, &'a str);
+
+/// `info` and `check` took a slot for damaged that was to come or had gone, or showed no pool.
+#[test]
+fn a_slot_without_a_place_is_called_what_it_is() {
+    let before = Before::new();
+    let [a, b, c, d] = before.slots();
+    let (pool, more) = ([&a[..], &b, &c], [&a[..], &b, &c, &d]);
+    let takes = "it waits to take the place of";
+    let waits = "it has no place in the pool";
+    let replaced = "has taken its place";
+    let erased = "it was erased";
+    let cuts: [(&str, &[&str], &[Cut<'_>]); 3] = [
+        ("add", &more, &[(30, &d, erased), (8, &d, waits), (3, &d, waits)]),
+        (
+            "remove",
+            &pool,
+            &[
+                (100, &c, waits),
+                (13, &c, takes),
+                (9, &c, takes),
+                (6, &b, replaced),
+                (2, &b, erased),
+            ],
+        ),
+        (
+            "replace",
+            &more,
+            &[(100, &d, waits), (10, &d, takes), (6, &b, replaced), (2, &b, erased)],
+        ),
+    ];
+    for (change, slots, cuts) in cuts {
+        let events = before.events(change);
+        for (back, path, called) in cuts {
+            assert!(before.is_killed(change, events - back));
+            for command in ["info", "check"] {
+                let told = novale(&[&[command], slots].concat());
+                let told = told.out.clone() + &told.err;
+                let line = told.lines().find(|line| line.contains(&format!("{path}: ")));
+                let line = line.unwrap_or_else(|| panic!("{change} -{back}: {told}"));
+                assert!(line.contains(called), "{change} -{back}: {told}");
+                assert!(!told.contains("damaged"), "{change} -{back}: {told}");
+            }
+            let told = novale(&[&["info"], slots].concat()).ok();
+            let is_between = told.contains("is being replaced");
+            assert_eq!(is_between, *called == takes, "{change} -{back}: {told}");
+        }
+    }
 }
 
 /// The pool could be mounted without the last slot alone, and nothing said which files that were.

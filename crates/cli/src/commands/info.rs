@@ -216,6 +216,7 @@ fn facts(found: &Found) -> Result<PoolFacts> {
         state: match there {
             None => found.state_of(slot.index),
             Some(_) if failed.contains(&slot.index) => SlotState::Failed,
+            Some(_) if slot.heir.is_some() => SlotState::Replaced,
             Some(_) if slot.is_leaving => SlotState::Leaving,
             Some(_) => SlotState::Ok,
         },
@@ -327,10 +328,20 @@ fn show_slot(slot: &SlotFacts) -> Result<()> {
         return say!("slot {:<4} {}", slot.index, slot.state.word());
     };
     let bytes = show_size(slot.bytes);
-    let more = if slot.state == SlotState::Leaving {
-        "  is leaving: nothing new is put there; `novale slot status` says when it goes"
-    } else {
-        failed_word(slot.has_failed)
+    let more = match slot.state {
+        SlotState::Leaving => {
+            "  is leaving: nothing new is put there; `novale slot status` says when it goes"
+        }
+        SlotState::Replaced => {
+            "  is being replaced: the pool is only read until the same call of `novale slot` has ended that"
+        }
+        SlotState::Ok
+        | SlotState::Failed
+        | SlotState::Waiting
+        | SlotState::Missing
+        | SlotState::Damaged
+        | SlotState::Stale
+        | SlotState::Foreign => failed_word(slot.has_failed),
     };
     say!("slot {:<4} {bytes}  {path}  {}  {memory}{more}", slot.index, slot.uuid)
 }

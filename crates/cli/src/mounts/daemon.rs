@@ -138,7 +138,8 @@ fn find(request: &Request, slots: &[PathBuf]) -> Result<Found> {
     }
     let found = remaining::find(slots)?;
     for slot in &found.left_out {
-        remark!("novale: {slot}: what lies there can't be read (\"Input/output error\")");
+        let lost = ": what lies there can't be read (\"Input/output error\")";
+        remark!("novale: {slot}{}", if slot.is_lost() { lost } else { "" });
     }
     Ok(found)
 }

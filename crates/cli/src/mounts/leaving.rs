@@ -1,20 +1,15 @@
 //! A slot that goes without being asked for again: it was emptied while its pool was in use, or its removal was
 //! cut off. Who mounts the pool for writing, and a daemon that has closed it, end that, if nobody has it open.
 
-use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::Result;
 use novale_pm::PmOptions;
 use novale_posix::slots::{self as changing, Helpers};
-use novale_posix::{OUR_FORMAT, what_it_holds};
 
 use crate::base::progress::{AllCpus, Bar};
 use crate::pools::locked::PoolLock;
-use crate::pools::slots::{self, without};
-
-/// Where a slot's header lies in its first bytes.
-const HEADER_BYTES: Range<usize> = 2048..2048 + 128;
+use crate::pools::slots::{self, is_gone, without};
 
 /// Ends the removal of a slot that was emptied while the pool was in use, or that was cut off, unless `lock`
 /// says that somebody has the pool open; returns the slots that are left, of which the pool consists.
@@ -60,18 +55,6 @@ pub(crate) fn settle(pool: &[PathBuf], only: &[(u64, u64)]) {
     if let Err(error) = with_bar(only, |helpers| Ok(changing::settle(pool, helpers)?)) {
         remark!("novale: what is free is known after the next mount: {error:#}");
     }
-}
-
-/// Whether a slot is none any more: it is not there, or what its headers and all before them held is zeroes.
-/// An erasure that was cut off leaves a superblock, or state lines, to which no header leads.
-pub(crate) fn is_gone(path: &Path) -> bool {
-    let Ok(head) = slots::head(path) else { return !path.exists() };
-    let is_zero = |range: Range<usize>| {
-        head.get(range).is_some_and(|bytes| bytes.iter().all(|byte| *byte == 0))
-    };
-    let is_ours = what_it_holds(&head) == Some(OUR_FORMAT);
-    let is_erased = is_zero(0..HEADER_BYTES.end) || is_ours && is_zero(HEADER_BYTES);
-    is_erased && slots::identify(path).is_err()
 }
 
 /// Does something with slots, in `only` those files.

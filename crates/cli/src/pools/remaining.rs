@@ -1,19 +1,20 @@
 //! A pool of which slots are missing, or can't be used: what remains, for who only reads.
 //!
-//! A slot is left out where it is not given, damaged or cut off, of another pool, or older than the others. Where
-//! slots of two pools are given, the pool is that of most of them, and of the first given where as many are of
-//! each.
+//! A slot is left out where it is not given, damaged or cut off, of another pool, or older than the others; and
+//! where it has no place in the pool, for a call of `novale slot` was cut off. Where slots of two pools are given,
+//! the pool is that of most of them, and of the first given where as many are of each.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use novale_core::{SlotSeen, inspect, look_at_slot};
+use novale_core::{SlotSeen, inspect, look_at_slot, slot_header};
 use novale_pm::{Pm, SlotSpec};
 use serde::Serialize;
 use uuid::Uuid;
 
 use crate::pools::slots::{self, Found};
+use crate::pools::unfinished;
 
 /// A slot that is not used, and why.
 #[derive(Debug, Clone)]
@@ -25,6 +26,17 @@ pub(crate) struct LeftOut {
     why: String,
 }
 
+impl LeftOut {
+    fn at(path: &Path, state: SlotState, why: String) -> Self {
+        Self { slot: None, path: Some(path.to_owned()), state, why }
+    }
+
+    /// Whether a part of the pool is lost with it.
+    pub(crate) fn is_lost(&self) -> bool {
+        !matches!(self.state, SlotState::Replaced | SlotState::Waiting)
+    }
+}
+
 /// How a slot is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -34,6 +46,10 @@ pub(crate) enum SlotState {
     Failed,
     /// A removal of it was cut off: no new pages are taken there.
     Leaving,
+    /// Another one has taken its place, or is to take it.
+    Replaced,
+    /// It has no place in the pool: it was to come or to go.
+    Waiting,
     Missing,
     Damaged,
     Stale,
@@ -46,6 +62,8 @@ impl SlotState {
             Self::Ok => "ok",
             Self::Failed => "failed",
             Self::Leaving => "leaving",
+            Self::Replaced => "replaced",
+            Self::Waiting => "waiting",
             Self::Missing => "missing",
             Self::Damaged => "damaged",
             Self::Stale => "stale",
@@ -96,58 +114,99 @@ type Given = (PathBuf, SlotSeen);
 fn what_remains(given: &[PathBuf]) -> Result<Option<Found>> {
     let given = slots::absolute(given)?;
     slots::refuse_twice(&given)?;
-    let (mut seen, mut left_out): (Vec<Given>, Vec<LeftOut>) = (vec![], vec![]);
+    let (mut seen, mut damaged): (Vec<Given>, Vec<(PathBuf, String)>) = (vec![], vec![]);
     for path in &given {
         match look(path) {
             Ok(slot) => seen.push((path.clone(), slot)),
-            Err(error) => left_out.push(LeftOut {
-                slot: None,
-                path: Some(path.clone()),
-                state: SlotState::Damaged,
-                why: format!("{error:#}"),
-            }),
+            Err(error) => damaged.push((path.clone(), why_damaged(path, &error))),
         }
     }
     let Some(pool) = pool_of_most(&seen) else { return Ok(None) };
-    let (ours, foreign): (Vec<Given>, Vec<Given>) =
+    let (mut ours, foreign): (Vec<Given>, Vec<Given>) =
         seen.into_iter().partition(|(_, slot)| slot.pool == pool);
-    left_out.extend(foreign.into_iter().map(|(path, slot)| LeftOut {
-        slot: None,
-        path: Some(path),
-        state: SlotState::Foreign,
-        why: format!("it belongs to another pool, {}", Uuid::from_bytes(slot.pool)),
-    }));
+    // The first slot's word counts before that of one which was taken out of the end.
+    ours.sort_by_key(|(_, slot)| slot.index);
     let count = ours.iter().find_map(|(_, slot)| slot.slot_count);
     let count = count.context("neither the first nor the last slot of the pool is there")?;
+    let mut left_out = without_place(&given, &mut ours, &mut damaged, (pool, count));
+    left_out
+        .extend(damaged.into_iter().map(|(path, why)| LeftOut::at(&path, SlotState::Damaged, why)));
+    left_out.extend(foreign.into_iter().map(|(path, slot)| {
+        let why = format!("it belongs to another pool, {}", Uuid::from_bytes(slot.pool));
+        LeftOut::at(&path, SlotState::Foreign, why)
+    }));
+    let places = places(ours, count, &mut left_out)?;
+    give_numbers(&mut left_out, &places);
+    found(given, places, left_out).map(Some)
+}
+
+/// Takes out those that have no place in a pool of so many slots, for a call of `novale slot` was cut off.
+fn without_place(
+    given: &[PathBuf],
+    ours: &mut Vec<Given>,
+    damaged: &mut Vec<(PathBuf, String)>,
+    (pool, count): ([u8; 16], u8),
+) -> Vec<LeftOut> {
+    let mut left_out = Vec::new();
+    let mut waits = |path: &PathBuf| {
+        let header = slots::open(std::slice::from_ref(path), slots::reading());
+        let header = header.ok().and_then(|pm| slot_header(&pm).ok());
+        let waits = header.is_some_and(|found| found.pool_uuid == pool && found.index >= count);
+        if waits {
+            let why = unfinished::why_waiting(path, given);
+            left_out.push(LeftOut::at(path, SlotState::Waiting, why));
+        }
+        waits
+    };
+    ours.retain(|(path, slot)| slot.index < count || !waits(path));
+    damaged.retain(|(path, _)| !waits(path));
+    let indexes: Vec<u8> = ours.iter().map(|(_, slot)| slot.index).collect();
+    ours.retain(|(path, slot)| {
+        let is_twice = indexes.iter().filter(|index| **index == slot.index).nth(1).is_some();
+        let why = if is_twice { unfinished::why_replaced(path, given) } else { None };
+        let is_replaced = why.is_some();
+        left_out.extend(why.map(|why| LeftOut::at(path, SlotState::Replaced, why)));
+        !is_replaced
+    });
+    left_out
+}
+
+/// Those that are there by their numbers, less old copies.
+fn places(
+    ours: Vec<Given>,
+    count: u8,
+    left_out: &mut Vec<LeftOut>,
+) -> Result<Vec<Option<PathBuf>>> {
     let mut places: Vec<Option<PathBuf>> = vec![None; count.into()];
     let newest = newest_session(&ours);
     for (path, slot) in ours {
-        let stale = |why: String| LeftOut {
-            slot: Some(slot.index),
-            path: Some(path.clone()),
-            state: SlotState::Stale,
-            why,
-        };
-        let Some(place) = places.get_mut(usize::from(slot.index)) else {
-            bail!(
-                "{}: slot {} of {count}: it was taken out, or not added whole; leave it out",
-                path.display(),
-                slot.index
-            )
-        };
+        let Some(place) = places.get_mut(usize::from(slot.index)) else { continue };
         if is_stale(&slot, newest) {
             let session = slot.session;
-            left_out.push(stale(format!(
-                "it is of session {session}, the pool of session {newest}: an old copy"
-            )));
+            left_out.push(LeftOut {
+                slot: Some(slot.index),
+                path: Some(path),
+                state: SlotState::Stale,
+                why: format!(
+                    "it is of session {session}, the pool of session {newest}: an old copy"
+                ),
+            });
         } else if let Some(first) = place {
             bail!("{} and {} are both slot {}", first.display(), path.display(), slot.index);
         } else {
             *place = Some(path);
         }
     }
-    give_numbers(&mut left_out, &places);
-    found(given, places, left_out).map(Some)
+    Ok(places)
+}
+
+/// Why a slot can't be used; of one that was erased not what it would have to hold.
+fn why_damaged(path: &Path, error: &anyhow::Error) -> String {
+    if slots::is_gone(path) {
+        "it is no slot: it was erased".to_owned()
+    } else {
+        format!("{error:#}")
+    }
 }
 
 fn look(path: &Path) -> Result<SlotSeen> {
@@ -184,9 +243,10 @@ fn give_numbers(left_out: &mut Vec<LeftOut>, places: &[Option<PathBuf>]) {
     let empty =
         (0_u8..).zip(places).filter(|(index, place)| place.is_none() && !told.contains(index));
     let empty: Vec<u8> = empty.map(|(index, _)| index).collect();
-    let unknown = left_out.iter().filter(|slot| slot.slot.is_none()).count();
+    let is_unknown = |slot: &&mut LeftOut| slot.slot.is_none() && slot.is_lost();
+    let unknown = left_out.iter_mut().filter(is_unknown).count();
     if let ([only], 1) = (empty.as_slice(), unknown) {
-        for slot in left_out.iter_mut().filter(|slot| slot.slot.is_none()) {
+        for slot in left_out.iter_mut().filter(is_unknown) {
             slot.slot = Some(*only);
         }
         return;

@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs;
+use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -16,6 +17,9 @@ use uuid::Uuid;
 use crate::base::size::show_size;
 use crate::pools::remaining::{self, LeftOut, SlotState};
 use crate::pools::unfinished;
+
+/// Where a slot's header lies in its first bytes.
+const HEADER_BYTES: Range<usize> = 2048..2048 + 128;
 
 /// Links that are followed to a file that is not there, as many as the kernel follows.
 const LINKS_MAX: u32 = 40;
@@ -251,6 +255,18 @@ pub(crate) fn head(path: &Path) -> Result<Vec<u8>> {
         return fs::read(path).with_context(|| path.display().to_string());
     }
     Ok(slot_head(&open(&[path.to_owned()], reading())?, 0)?)
+}
+
+/// Whether a slot is none any more: it is not there, or what its headers and all before them held is zeroes.
+/// An erasure that was cut off leaves a superblock, or state lines, to which no header leads.
+pub(crate) fn is_gone(path: &Path) -> bool {
+    let Ok(head) = head(path) else { return !path.exists() };
+    let is_zero = |range: Range<usize>| {
+        head.get(range).is_some_and(|bytes| bytes.iter().all(|byte| *byte == 0))
+    };
+    let is_ours = what_it_holds(&head) == Some(OUR_FORMAT);
+    let is_erased = is_zero(0..HEADER_BYTES.end) || is_ours && is_zero(HEADER_BYTES);
+    is_erased && identify(path).is_err()
 }
 
 /// What space there is in a pool that nobody uses, as far as it says.

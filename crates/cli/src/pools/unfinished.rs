@@ -24,6 +24,33 @@ fn handed_on(paths: &[PathBuf]) -> Option<(&PathBuf, &PathBuf)> {
     named.iter().find_map(|(old, (_, heir))| Some((*old, heir_of((*heir)?)?.0)))
 }
 
+/// Why a slot waits that has no place in the pool.
+pub(crate) fn why_waiting(path: &Path, given: &[PathBuf]) -> String {
+    match handed_on(given).filter(|(_, new)| new.as_path() == path) {
+        Some((old, _)) => format!(
+            "it waits to take the place of {}, for a call of `novale slot` was cut off: `novale slot remove {} \
+             {}` ends it; until then the pool is only read",
+            old.display(),
+            old.display(),
+            shown(&without(given, old))
+        ),
+        None => "it has no place in the pool, for a call of `novale slot` was cut off, which the same call ends"
+            .to_owned(),
+    }
+}
+
+/// Why one of two slots with one number is the pool's no more.
+pub(crate) fn why_replaced(path: &Path, given: &[PathBuf]) -> Option<String> {
+    let (old, new) = handed_on(given).filter(|(old, _)| old.as_path() == path)?;
+    Some(format!(
+        "{} has taken its place, and the call of `novale slot` that did it was cut off: leave it out; `novale slot \
+         remove {} {}` ends that call",
+        new.display(),
+        old.display(),
+        shown(&without(given, old))
+    ))
+}
+
 /// Says so where two slots have one place, since one takes that of the other.
 pub(crate) fn replaced(paths: &[PathBuf]) -> Option<Error> {
     let (old, new) = handed_on(paths)?;

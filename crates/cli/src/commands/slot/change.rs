@@ -14,10 +14,10 @@ use crate::base::args::{NewSlotArgs, SlotAddArgs, SlotRemoveArgs, SlotReplaceArg
 use crate::base::size::show_size;
 use crate::commands::slot::{in_use, named};
 use crate::holders::holder;
-use crate::mounts::leaving::{is_gone, settle, with_bar};
+use crate::mounts::leaving::{settle, with_bar};
 use crate::pools::locked::PoolLock;
 use crate::pools::slot_files::{self, Changed};
-use crate::pools::slots::{self, without};
+use crate::pools::slots::{self, is_gone, without};
 
 /// What was done, as JSON shows it.
 #[derive(Debug, Serialize)]

@@ -182,6 +182,7 @@ fn state(found: &Found, slot: &SlotInfo, is_there: bool, failed: u64) -> SlotSta
     match (if is_there { SlotState::Ok } else { found.state_of(slot.index) }, has_failed) {
         // What failed in use is found damaged by now.
         (SlotState::Ok | SlotState::Damaged, true) => SlotState::Failed,
+        (SlotState::Ok, false) if slot.heir.is_some() => SlotState::Replaced,
         (SlotState::Ok, false) if slot.is_leaving => SlotState::Leaving,
         (state, _) => state,
     }
