@@ -8,11 +8,13 @@ mod support;
 
 use std::fs;
 use std::io::Read;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use novale_posix::{OpenOptions, Pool};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use support::{Scratch, alone, ends, eventually, novale};
@@ -144,6 +146,52 @@ fn a_writer_misses_nothing() {
 #[test]
 fn nor_beside_direct_clients() {
     work(&["mount", "-o", "direct"], "nor_beside_direct_clients", 1);
+}
+
+/// The status said how many files are mapped, and neither which nor by whom.
+#[test]
+fn files_that_a_slot_waits_for_are_named() {
+    let name = "files_that_a_slot_waits_for_are_named";
+    let Some(scratch) = Scratch::for_mount(name) else { return };
+    let _alone = alone();
+    let ([a, b], dir) = (["a", "b"].map(|name| scratch.slot(name)), scratch.dir());
+    novale(&["mkfs", "--size", "16M", &a, &b]).ok();
+    novale(&["mount", "-o", "direct", &a, &b, &dir]).ok();
+    fs::create_dir(scratch.in_dir("folder")).unwrap();
+    let paths: Vec<_> = (0..8).map(|of| scratch.in_dir(&format!("folder/{of}"))).collect();
+    for path in &paths {
+        fs::write(path, vec![7; 500_000]).unwrap();
+    }
+    let pool = Pool::open(&[&a, &b]).unwrap();
+    let how = OpenOptions::new().read(true).write(true);
+    let open = |number: usize| pool.open_file(format!("/folder/{number}"), &how).unwrap();
+    let map = |number: usize| open(number).map(0, 500_000).unwrap();
+    let maps: Vec<_> = (0..8).map(map).collect();
+    let said = novale(&["slot", "remove", &b, &dir]).ok();
+    assert!(said.contains("`novale slot status` names them"), "{said}");
+    let told = slots_of(&scratch)["slots"][1]["emptying"].clone();
+    let files = told["waits_for"].as_array().unwrap();
+    assert!(!files.is_empty() && told["files_mapped"] == files.len(), "{told}");
+    let shown = novale(&["slot", "status", &a, &b]).ok();
+    for file in files {
+        let path = Path::new(file["path"].as_str().unwrap());
+        assert_eq!(path.metadata().unwrap().ino(), file["inode"].as_u64().unwrap(), "{told}");
+        assert!(paths.iter().any(|mapped| mapped == path), "{told}");
+        assert_eq!(file["processes"], serde_json::json!([std::process::id()]), "{told}");
+        let line =
+            format!("waits for {}, mapped by process {}", path.display(), std::process::id());
+        assert!(shown.contains(&line), "{shown}");
+    }
+    let gone = Path::new(files[0]["path"].as_str().unwrap());
+    fs::remove_file(gone).unwrap();
+    let shown = novale(&["slot", "status", &a, &b]).ok();
+    let line = format!("waits for inode {}, mapped", files[0]["inode"]);
+    assert!(shown.contains(&line), "{shown}");
+    drop(maps);
+    let told = slots_of(&scratch);
+    assert!(told["slots"][1]["emptying"]["waits_for"].is_null(), "{told}");
+    pool.close().unwrap();
+    novale(&["umount", &dir]).ok();
 }
 
 #[test]

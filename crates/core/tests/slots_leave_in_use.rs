@@ -256,6 +256,9 @@ fn what_is_buffered_mapped_or_removed_is_kept() {
     leave(&first);
     let (moved, round) = empty(&first);
     assert!(moved > 0 && round.mapped == 1, "{moved} pages, {round:?}");
+    assert_eq!(round.mapped_files, [mapped]);
+    assert_eq!(first.mapped_by(mapped).unwrap(), [std::process::id()]);
+    assert_eq!(first.mapped_by(removed).unwrap(), [], "it is open, and not mapped");
     assert_eq!(second.map_pages(&CTX, map, 0, 1000).unwrap(), runs);
     let mut read = vec![0; contents(35, 0).len()];
     second.read(&CTX, removed, 0, &mut read).unwrap();

@@ -2,6 +2,7 @@
 
 mod change;
 mod in_use;
+mod mapped;
 mod status;
 
 use std::path::PathBuf;

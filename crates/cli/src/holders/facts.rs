@@ -10,9 +10,9 @@
 
 use std::fs::{self, File, Metadata};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use novale_core::{Form, Fs};
+use novale_core::{Form, Fs, Ino};
 use novale_layout::MAX_SLOTS;
 use serde::{Deserialize, Serialize};
 
@@ -50,7 +50,21 @@ pub(crate) struct Facts {
     pub(crate) failed_slots: Vec<u8>,
     /// Processes that use the pool and serve no mount.
     pub(crate) programs: Vec<u32>,
+    /// Files that a slot which leaves waits for, some of them.
+    #[serde(default)]
+    pub(crate) waited_for: Vec<MappedFile>,
 }
+
+/// A file whose own pages programs have mapped.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct MappedFile {
+    pub(crate) inode: u64,
+    /// The processes that have.
+    pub(crate) processes: Vec<u32>,
+}
+
+/// Files that were mapped when a slot that leaves was looked through last.
+pub(crate) type MappedThen = Arc<Mutex<Vec<Ino>>>;
 
 /// Makes what is answered.
 pub(crate) type Answer = Box<dyn Fn() -> Vec<u8> + Send + Sync>;
@@ -68,7 +82,7 @@ impl SlotFile {
 
 impl Facts {
     /// What the daemon that is this process answers from now on: `self`, and who uses the pool by then.
-    pub(crate) fn answered(mut self, fs: Arc<Fs>) -> Answer {
+    pub(crate) fn answered(mut self, fs: Arc<Fs>, mapped: MappedThen) -> Answer {
         self.pid = std::process::id();
         self.pid_namespace = pid_namespace();
         self.commits = commits(&fs);
@@ -80,11 +94,22 @@ impl Facts {
         Box::new(move || {
             let failed = fs.failed_slots() & !fs.pm().absent_slots();
             let failed_slots = (0..MAX_SLOTS).filter(|slot| failed >> slot & 1 != 0).collect();
-            let now = Self { programs: fs.programs(), failed_slots, ..self.clone() };
+            let waited_for = mapped_now(&fs, &mapped);
+            let now = Self { programs: fs.programs(), failed_slots, waited_for, ..self.clone() };
             // Numbers and texts can be written.
             serde_json::to_vec(&now).unwrap_or_default()
         })
     }
+}
+
+/// Those that still are, and by whom.
+fn mapped_now(fs: &Fs, mapped: &MappedThen) -> Vec<MappedFile> {
+    let then = mapped.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let by_whom = |ino: Ino| {
+        let processes = fs.mapped_by(ino).unwrap_or_default();
+        MappedFile { inode: ino.get(), processes }
+    };
+    then.into_iter().map(by_whom).filter(|file| !file.processes.is_empty()).collect()
 }
 
 /// When writes become durable.

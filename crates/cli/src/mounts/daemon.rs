@@ -23,7 +23,7 @@ use crate::base::progress::{AllCpus, Bar, spin};
 use crate::base::size::show_size;
 use crate::base::voice::Voice;
 use crate::base::words::{self, ForPrograms, of_stopped};
-use crate::holders::facts::{Answer, Facts};
+use crate::holders::facts::{Answer, Facts, MappedThen};
 use crate::holders::holder;
 use crate::mounts::mount::Request;
 use crate::mounts::{background, empty, leaving};
@@ -62,7 +62,8 @@ pub(crate) fn run(request: &Request) -> Result<()> {
     let pool = if request.args.direct { share(request, &found)? } else { alone(request, &found)? };
     tell_recovery(pool.fs.opened(), request.words.options.read_only, found.is_whole());
     let voice = Arc::new(Voice::new(request.args.daemon && request.args.log.is_none()));
-    let facts = facts(request, &found).answered(pool.fs.clone());
+    let mapped = MappedThen::default();
+    let facts = facts(request, &found).answered(pool.fs.clone(), mapped.clone());
     // Before there is a mount, so that nobody takes this one for a program.
     serve(request, &pool, (0, 0));
     let service = Arc::new(Novale::new(pool.fs.clone(), settings(request, voice.clone(), facts)));
@@ -89,7 +90,7 @@ pub(crate) fn run(request: &Request) -> Result<()> {
         }
     };
     serve(request, &pool, server.device());
-    let event = begin(&pool, &voice)
+    let event = begin(&pool, &voice, mapped)
         .and_then(|()| announce(request, &found, &server))
         .and_then(|()| wait(&next_event, &pool, &voice));
     let ended = end(server, request, event.as_ref().ok(), &voice);
@@ -126,9 +127,9 @@ fn finish(paths: &[PathBuf]) -> Result<()> {
 }
 
 /// Starts what the daemon does beside serving.
-fn begin(pool: &OpenPool, voice: &Arc<Voice>) -> Result<()> {
+fn begin(pool: &OpenPool, voice: &Arc<Voice>, mapped: MappedThen) -> Result<()> {
     write_back(pool.fs.clone(), voice.clone())?;
-    empty::start(pool.fs.clone(), voice.clone())
+    empty::start(pool.fs.clone(), voice.clone(), mapped)
 }
 
 /// The pool; of one that is only read some slots may be missing.

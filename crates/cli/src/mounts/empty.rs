@@ -2,14 +2,15 @@
 //! until it is asked to let it stay. What is asked, and how far it is, stands in the arena. One that an earlier
 //! daemon has begun with is gone on with.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use novale_core::{Ctx, EmptyState, Error, Fs, SlotAsk, inspect};
+use novale_core::{Ctx, EmptyState, Error, Fs, Ino, SlotAsk, inspect};
 use novale_posix::wall_clock_ns;
 
 use crate::base::voice::Voice;
+use crate::holders::facts::MappedThen;
 
 /// Pages a second, unless said: 16 MB.
 pub(crate) const PACE: u32 = 4096;
@@ -26,9 +27,9 @@ const NOT_KNOWN: u8 = u8::MAX;
 /// What was asked, with its number.
 type Ask = (u64, SlotAsk);
 
-/// Starts the thread that does it, which ends with the pool.
-pub(crate) fn start(fs: Arc<Fs>, voice: Arc<Voice>) -> Result<()> {
-    let emptier = Emptier { fs, voice };
+/// Starts the thread that does it, which ends with the pool; `mapped` are the files that it passes by.
+pub(crate) fn start(fs: Arc<Fs>, voice: Arc<Voice>, mapped: MappedThen) -> Result<()> {
+    let emptier = Emptier { fs, voice, mapped };
     let run = move || emptier.run();
     std::thread::Builder::new().name("novale-empty".to_owned()).spawn(run).map(drop)?;
     Ok(())
@@ -37,6 +38,7 @@ pub(crate) fn start(fs: Arc<Fs>, voice: Arc<Voice>) -> Result<()> {
 struct Emptier {
     fs: Arc<Fs>,
     voice: Arc<Voice>,
+    mapped: MappedThen,
 }
 
 fn now() -> Ctx {
@@ -93,6 +95,7 @@ impl Emptier {
         match ask {
             SlotAsk::Cancel => {
                 self.fs.end_leaving(&now(), self.last())?;
+                self.tell_which(Vec::new());
                 self.fs.tell_emptying(turn, EmptyState::Stays);
                 Ok(None)
             }
@@ -115,6 +118,10 @@ impl Emptier {
                 }
             }
         }
+    }
+
+    fn tell_which(&self, mapped: Vec<Ino>) {
+        *self.mapped.lock().unwrap_or_else(PoisonError::into_inner) = mapped;
     }
 
     /// The slot that is emptied, whichever is to go.
@@ -153,6 +160,7 @@ impl Emptier {
                 return Ok(asked);
             }
             self.fs.tell_mapped(round.mapped);
+            self.tell_which(round.mapped_files);
             let wait = if round.moved > 0 {
                 Duration::ZERO
             } else if self.fs.is_in_hand(slot)? {

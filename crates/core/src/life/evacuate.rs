@@ -36,16 +36,20 @@ use crate::space::leaving::leaving_slots;
 const PAGE_BYTES: usize = 4096;
 /// Pages that one commit moves at most.
 const PAGES_A_COMMIT: u64 = 64;
+/// Of files that stay, those of which a round says which they are.
+const NAMED_MAX: usize = 64;
 /// Pages of a file that are looked at under one taking of its lock.
 const PAGES_LOOKED_AT: u64 = 4096;
 
 /// What a round through all inodes has done.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EmptyRound {
     /// Pages that were moved: those of data, of extended attributes, of logs.
     pub moved: u64,
     /// Files that stay there as long as a program has their own pages mapped.
     pub mapped: u64,
+    /// The first of these.
+    pub mapped_files: Vec<Ino>,
     /// It was stopped before its end.
     pub is_stopped: bool,
 }
@@ -148,6 +152,9 @@ impl Fs {
                 Left::From(page) => from = page,
                 Left::Mapped => {
                     round.mapped += 1;
+                    if round.mapped_files.len() < NAMED_MAX {
+                        round.mapped_files.push(ino);
+                    }
                     return Ok(());
                 }
             }

@@ -126,6 +126,26 @@ impl Fs {
         Ok(held)
     }
 
+    /// The processes that live and have the file's own pages mapped.
+    ///
+    /// # Errors
+    /// [`Error::BadArena`]: damage.
+    pub fn mapped_by(&self, ino: Ino) -> Result<Vec<u32>> {
+        let arena = self.arena();
+        let mut processes = Vec::new();
+        for client in arena.clients() {
+            let mut maps = false;
+            arena.visit_holds(&client, &mut |_, word| {
+                let key = word.load(Ordering::Acquire);
+                maps |= key & !KEY_WRITES == ino.get() | KEY_OF_PAGES;
+            })?;
+            if maps && !arena.is_dead_client(&client) {
+                processes.push(client.process.pid);
+            }
+        }
+        Ok(processes)
+    }
+
     /// Takes a hold of the inode, if it is this generation's, once `ready` has gone well with its lock.
     pub(crate) fn take_hold(
         &self,

@@ -85,7 +85,8 @@ pub(crate) struct SlotAddArgs {
 /// Of a pool that is mounted the daemon does the long part, beside all who use it: it empties the last slot but
 /// for pages of inodes and lanes. The slot goes when the pool is unmounted, or, where a program has it open
 /// after that or the daemon was killed, with the next mount. Where the daemon ends before the slot is empty, the
-/// next mount goes on. Files whose own pages a program has mapped stay until it has given them up.
+/// next mount goes on. Files whose own pages a program has mapped stay until it has given them up:
+/// `novale slot status` names them, and the programs.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   novale slot remove /mnt/pmem1/slot /mnt/pmem0/slot /mnt/pmem2/slot

@@ -162,7 +162,10 @@ impl Emptied {
         let left = self.pages_left.map_or_else(|| "some".to_owned(), |left| left.to_string());
         say!("emptied: slot {slot}, {path}, gets no new pages; {left} of inodes and lanes remain")?;
         if self.files_mapped > 0 {
-            say!("{} files stay there as long as programs map their pages", self.files_mapped)?;
+            say!(
+                "{} files stay there as long as programs map their pages: `novale slot status` names them",
+                self.files_mapped
+            )?;
         }
         let place = if Path::new(path) == old { "" } else { ", and takes the place of the other" };
         say!(

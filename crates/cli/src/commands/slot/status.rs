@@ -13,6 +13,7 @@ use uuid::Uuid;
 use crate::base::args::SlotStatusArgs;
 use crate::base::size::show_size;
 use crate::commands::slot::in_use::pages_left;
+use crate::commands::slot::mapped::{self, WaitedFor};
 use crate::commands::slot::named;
 use crate::holders::patience::patiently;
 use crate::pools::memory;
@@ -65,6 +66,9 @@ struct Emptying {
     pages_left: Option<u64>,
     /// Files that stay as long as programs have their own pages mapped.
     files_mapped: u64,
+    /// Which these are, some of them, and who has.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    waits_for: Vec<WaitedFor>,
 }
 
 impl Emptying {
@@ -82,6 +86,7 @@ impl Emptying {
             pages_moved: so_far.moved,
             pages_left: pages_left(found, known.free.as_deref(), slot),
             files_mapped: so_far.mapped,
+            waits_for: known.waited_for.clone(),
         })
     }
 
@@ -91,7 +96,8 @@ impl Emptying {
             0 => String::new(),
             files => format!(", {files} files mapped"),
         };
-        say!("          {}: {} pages moved, {left} left{mapped}", self.state, self.pages_moved)
+        say!("          {}: {} pages moved, {left} left{mapped}", self.state, self.pages_moved)?;
+        self.waits_for.iter().try_for_each(WaitedFor::show)
     }
 }
 
@@ -103,6 +109,8 @@ struct Known {
     free: Option<Vec<u64>>,
     lines: Option<Vec<u64>>,
     emptying: Option<EmptyProgress>,
+    /// Files that it waits for.
+    waited_for: Vec<WaitedFor>,
 }
 
 pub(crate) fn run(args: &SlotStatusArgs) -> Result<()> {
@@ -125,13 +133,16 @@ fn known(found: &Found) -> Result<Known> {
         Err(error) => return Err(error.into()),
     };
     if let Some(arena) = arena {
+        let emptying = slots_asked(&arena, None);
+        let waits = emptying.mapped > 0 && found.info.slots.iter().any(|slot| slot.is_leaving);
         return Ok(Known {
             in_use: true,
             failed: live_failed(&arena),
             // Of tables for slots that are not seen here it is not known where they are.
             free: if found.is_whole() { live_free(&arena, &found.info)? } else { None },
             lines: live_wear(&arena, &found.info)?,
-            emptying: Some(slots_asked(&arena, None)),
+            emptying: Some(emptying),
+            waited_for: if waits { mapped::waited_for(found)? } else { Vec::new() },
         });
     }
     let pm = found.open(PmOptions { read_only: true, ..PmOptions::default() })?;
