@@ -149,6 +149,37 @@ fn each_of_four_slots() {
     without_each(4, "each_of_four_slots");
 }
 
+/// Of a slot that was cut off to some bytes it was said that it is to be made larger, or that other slots are to
+/// be named.
+#[test]
+fn a_slot_that_was_cut_off_is_to_be_restored() {
+    let scratch = Scratch::new();
+    let [a, b] = ["a", "b"].map(|name| scratch.slot(name));
+    let (pool, dir) = ([&a[..], &b], scratch.dir());
+    novale(&["mkfs", "--size", "4M", &a, &b]).ok();
+    let copy = scratch.slot("copy");
+    for (slot, number) in [(&a, 0), (&b, 1)] {
+        fs::copy(slot, &copy).unwrap();
+        for len in [2 << 20, 5000, 100, 0] {
+            fs::File::options().write(true).open(slot).unwrap().set_len(len).unwrap();
+            let before = pool.map(|slot| fs::read(slot).unwrap());
+            let slot_is = format!("slot {number}, {slot}: it ");
+            let words = [&slot_is[..], "restore all of it from a copy"];
+            novale(&with(&["check", "--repair=safe", "--yes"], &pool, &[])).refused(8, &words);
+            novale(&with(&["mount"], &pool, &[&dir])).refused(1, &words);
+            let info = novale(&with(&["info"], &pool, &[])).ok();
+            assert!(words.iter().all(|word| info.contains(word)), "{info}");
+            assert_eq!(info.contains("state     closed clean"), number == 1, "{info}");
+            novale(&with(&["mkfs"], &pool, &[])).refused(1, &[]);
+            assert!(pool.map(|slot| fs::read(slot).unwrap()) == before, "{slot} of {len} bytes");
+        }
+        fs::copy(&copy, slot).unwrap();
+        novale(&with(&["check"], &pool, &[])).ok();
+    }
+    fs::File::options().write(true).open(&a).unwrap().set_len(10_000).unwrap();
+    novale(&["check", &a]).refused(8, &["was cut off", "restore all of it from a copy"]);
+}
+
 #[test]
 fn slots_that_can_not_be_used_are_told() {
     let scratch = Scratch::new();

@@ -51,7 +51,8 @@ pub use offline::{dump, repair};
 pub use op::counted::{Buffering, Written, counted};
 pub use op::quota::{Quota, Usage};
 pub use pool::{
-    PoolInfo, SlotInfo, SlotSeen, going_slot, heir_of_slot, identify_slot, inspect, look_at_slot,
+    CUT_OFF, PoolInfo, SlotInfo, SlotSeen, going_slot, heir_of_slot, identify_slot, inspect,
+    look_at_slot,
 };
 pub use space::leaving::{
     EmptyProgress, EmptyState, SlotAsk, ask_of_slots, slots_asked, wait_for_slots,

@@ -371,6 +371,9 @@ fn state(facts: &PoolFacts) -> String {
         None if facts.used_elsewhere => {
             "in use by a process of another pid namespace: what is shown may change".to_owned()
         }
+        None if facts.slots.first().is_some_and(|first| first.path.is_none()) => {
+            "not known: slot 0 says it".to_owned()
+        }
         None if facts.clean => "closed clean".to_owned(),
         None => "not closed clean: the next mount recovers it".to_owned(),
     }

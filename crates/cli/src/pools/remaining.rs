@@ -7,14 +7,20 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
-use novale_core::{SlotSeen, inspect, look_at_slot, slot_header};
+use anyhow::{Context, Result, anyhow, bail};
+use novale_core::{CUT_OFF, SlotSeen, inspect, look_at_slot, slot_header};
+use novale_layout::PAGE;
 use novale_pm::{Pm, SlotSpec};
 use serde::Serialize;
 use uuid::Uuid;
 
 use crate::pools::slots::{self, Found};
 use crate::pools::unfinished;
+
+/// Of a pool of which slots are missing.
+const SHOWS_REST: &str = "mount it with -o ro to see what remains";
+/// And of one of which the first is.
+const NEEDS_FIRST: &str = "without slot 0 nothing of the pool can be found";
 
 /// A slot that is not used, and why.
 #[derive(Debug, Clone)]
@@ -97,12 +103,17 @@ pub(crate) fn find(given: &[PathBuf]) -> Result<Found> {
 /// As [`slots::find`], for who would write: says what could be read where that is not all.
 pub(crate) fn find_whole(given: &[PathBuf]) -> Result<Found> {
     slots::find(given).map_err(|error| match what_remains(given) {
-        Ok(Some(found)) if found.paths.len() < found.places.len() && found.has_first() => {
+        Ok(Some(found)) if found.paths.len() < found.places.len() => {
             let left_out: Vec<String> = found.left_out.iter().map(ToString::to_string).collect();
-            error.context(format!(
-                "{}; mount it with -o ro to see what remains",
-                left_out.join("; ")
-            ))
+            let left_out = left_out.join("; ");
+            // What was given for each place is told with why it can't be used.
+            let is_told = found.left_out.iter().all(|slot| slot.path.is_some());
+            match (found.has_first(), is_told) {
+                (true, true) => anyhow!("{left_out}; {SHOWS_REST}"),
+                (true, false) => error.context(format!("{left_out}; {SHOWS_REST}")),
+                (false, true) => anyhow!("{left_out}; {NEEDS_FIRST}"),
+                (false, false) => error,
+            }
         }
         Ok(_) | Err(_) => error,
     })
@@ -200,12 +211,14 @@ fn places(
     Ok(places)
 }
 
-/// Why a slot can't be used; of one that was erased not what it would have to hold.
+/// Why a slot can't be used; of one that was erased, or has not even its header, not what it would have to hold.
 fn why_damaged(path: &Path, error: &anyhow::Error) -> String {
-    if slots::is_gone(path) {
-        "it is no slot: it was erased".to_owned()
-    } else {
-        format!("{error:#}")
+    match slots::file_len(path).filter(|len| *len < PAGE) {
+        Some(len) => {
+            format!("it is no slot: it has {len} bytes; if it was one, {CUT_OFF}")
+        }
+        None if slots::is_gone(path) => "it is no slot: it was erased".to_owned(),
+        None => format!("{error:#}"),
     }
 }
 

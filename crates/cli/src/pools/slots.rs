@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use novale_core::{PoolInfo, SLOT_BYTES_MIN, SlotInfo, Space, identify_slot, inspect};
+use novale_core::{CUT_OFF, PoolInfo, SLOT_BYTES_MIN, SlotInfo, Space, identify_slot, inspect};
 use novale_layout::{MAX_SLOTS, PAGE, PmAddr, SUPERBLOCK_BYTES, Superblock};
 use novale_pm::{Pm, PmOptions, SlotLock, SlotMemory, SlotSpec};
 use novale_posix::join::ArenaFile;
@@ -218,6 +218,13 @@ pub(crate) fn identify(path: &Path) -> Result<([u8; 16], u8)> {
         let held = what_it_holds(&head(path)?);
         // One of ours that was cut off is better described by what it says itself.
         if held != Some(OUR_FORMAT) || len < PAGE {
+            if held == Some(OUR_FORMAT) {
+                bail!(
+                    "{shown} was cut off: it has {}, and a slot at least {}; {CUT_OFF}",
+                    show_size(len),
+                    show_size(SLOT_BYTES_MIN)
+                );
+            }
             let held = held.map_or_else(String::new, |held| format!(" of {held}"));
             bail!(
                 "{shown} holds no pool, but {}{held}; a slot has at least {}: name the slots of a pool",

@@ -17,7 +17,7 @@ use novale_policy::{Mode, UpdatePolicy};
 use crate::base::error::{Error, Result};
 use crate::pool::copies::BadCopy;
 use crate::pool::marks::PageMarks;
-pub use crate::pool::seen::{SlotSeen, going_slot, heir_of_slot, look_at_slot};
+pub use crate::pool::seen::{CUT_OFF, SlotSeen, going_slot, heir_of_slot, look_at_slot};
 use crate::seeded::{self, Bug};
 
 /// A pool's description, read and checked.
@@ -451,9 +451,8 @@ fn check_lengths(pm: &Pm, headers: &[SlotHeader]) -> Result<()> {
         let pages = pm.slot_len(index) / PAGE;
         if pages < header.pages {
             return Err(Error::BadPool(format!(
-                "slot {index} has {pages} pages of the {} that it was made with: it was cut off; \
-                 restore all of it from a copy",
-                header.pages
+                "slot {index} has {pages} pages of the {} that it was made with: it was cut off; {}",
+                header.pages, CUT_OFF
             )));
         }
     }

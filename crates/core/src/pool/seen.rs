@@ -9,6 +9,10 @@ use novale_pm::Pm;
 use crate::base::error::{Error, Result};
 use crate::pool::{copies, read_state};
 
+/// What to do about a slot that is shorter than it was made, in words.
+pub const CUT_OFF: &str =
+    "restore all of it from a copy, for one that is made longer lacks what lay there";
+
 /// What a slot says of itself, one that was opened alone.
 #[derive(Debug, Clone, Copy)]
 pub struct SlotSeen {
@@ -65,7 +69,9 @@ pub fn look_at_slot(pm: &Pm) -> Result<SlotSeen> {
     let pages = pm.slot_len(0) / PAGE;
     if pages < header.pages {
         let made = header.pages;
-        return Err(Error::BadPool(format!("it was cut off: it has {pages} pages of {made}")));
+        return Err(Error::BadPool(format!(
+            "it was cut off: it has {pages} pages of {made}; {CUT_OFF}"
+        )));
     }
     let seed = Seed::pool(&header.pool_uuid);
     // Its own lines say which slot it is, and not in which place it was opened here.

@@ -17,7 +17,7 @@ use super::{CANNOT_RUN, CLEAN, CheckFacts, ERRORS_LEFT, REPAIRED, WRONG_CALL, fa
 use crate::base::args::{CheckArgs, EffortArg};
 use crate::base::progress::{AllCpus, Bar};
 use crate::holders::holder;
-use crate::pools::slots;
+use crate::pools::{remaining, slots};
 
 /// What a repair did, as JSON shows it.
 #[derive(Debug, Serialize)]
@@ -45,7 +45,7 @@ pub(super) fn run(args: &CheckArgs, effort: EffortArg) -> Result<u8> {
         EffortArg::Safe => Effort::Safe,
         EffortArg::Salvage => Effort::Salvage,
     };
-    let found = slots::find(&args.slots)?;
+    let found = remaining::find_whole(&args.slots)?;
     let lock = holder::lock(&found.paths)?;
     if found.arena()?.has_left_behind() && !args.dry_run {
         bail!(
