@@ -11,6 +11,7 @@
 //! [`Server`] ties a mount to a transport and ends both in order.
 
 mod aside;
+mod asking;
 mod by_number;
 mod cache;
 mod calling;

@@ -7,12 +7,12 @@ use std::ffi::{CString, OsStr};
 use std::io::{self, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::mount::{MountFlags, UnmountFlags};
 
+use crate::asking::ask;
 use crate::mount_table::{MountTable, canonical_target, is_dead};
 use crate::place::{Place, Spot};
 use crate::{MountEntry, MountOptions, UnknownOption, fusermount};
@@ -100,14 +100,13 @@ impl Mounted {
     /// Whether the connection is cut already: asks, and waits until a thread has answered or the last
     /// descriptor of the device is closed. An answer that is lost is not waited for.
     pub(crate) fn is_cut(&self, limit: Duration) -> io::Result<bool> {
-        let Ok(place) = Place::of(&self.target, self.device) else { return Ok(false) };
-        let (answered, answer) = channel();
-        let ask = move || {
+        let (target, device) = (self.target.clone(), self.device);
+        let is_cut = move || {
+            let Ok(place) = Place::of(&target, device) else { return false };
             let answer = rustix::fs::statfs(place.path()).map_err(io::Error::from);
-            answered.send(answer.is_err_and(|error| is_dead(&error))).unwrap_or_default();
+            answer.is_err_and(|error| is_dead(&error))
         };
-        std::thread::Builder::new().name("novale-ask".to_owned()).spawn(ask)?;
-        Ok(answer.recv_timeout(limit).unwrap_or(false))
+        Ok(ask("novale-ask", limit, is_cut)?.unwrap_or(false))
     }
 
     /// Takes the mount out of the tree; files that are open there stay usable. No error when it is

@@ -36,7 +36,8 @@ impl Place {
 
     /// A path that leads there whatever becomes of the directories above.
     pub(crate) fn path(&self) -> PathBuf {
-        let folder = format!("/proc/self/fd/{}", self.folder.as_raw_fd());
+        // A thread may have descriptors of its own.
+        let folder = format!("/proc/thread-self/fd/{}", self.folder.as_raw_fd());
         Path::new(&folder).join(&self.name)
     }
 }

@@ -1,12 +1,12 @@
 //! Taking a Novale mount away, from outside its daemon.
 
 use std::path::Path;
-use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::mount::UnmountFlags;
 
+use crate::asking::ask;
 use crate::mount::{MountError, called, detach, privileged};
 use crate::place::Place;
 use crate::{MountEntry, fusermount};
@@ -55,22 +55,15 @@ fn call(mount: &MountEntry, flags: UnmountFlags) -> Result<(), MountError> {
 }
 
 /// Lets the kernel write mapped pages back, as far as the daemon still answers.
-///
-/// Who asks one that does not waits in the kernel and can't be killed, so a thread asks. It is left
-/// after then, and ends when the connection is cut.
 pub(crate) fn write_back(target: &Path) {
     let target = target.to_owned();
-    let (done, written) = channel();
     let write = move || {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         if let Ok(root) = rustix::fs::open(&target, flags, Mode::empty()) {
             // A dead or refusing daemon is about to be cut off: nothing is left to be done about it.
             rustix::fs::syncfs(&root).unwrap_or_default();
         }
-        // Nobody listens any more to one that is late.
-        done.send(()).unwrap_or_default();
     };
-    if std::thread::Builder::new().name("novale-sync".to_owned()).spawn(write).is_ok() {
-        written.recv_timeout(WRITE_BACK_MAX).unwrap_or_default();
-    }
+    // One that is late is cut off, too.
+    ask("novale-sync", WRITE_BACK_MAX, write).map(drop).unwrap_or_default();
 }

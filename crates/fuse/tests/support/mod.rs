@@ -87,7 +87,7 @@ pub(crate) fn file_system(atime: Atime) -> Fs {
     Fs::open(pm, arena, &open, &Serial, &|_| ()).unwrap()
 }
 
-fn unable() -> Option<String> {
+pub(crate) fn unable() -> Option<String> {
     if !rustix::process::geteuid().is_root() {
         return Some("mounting without fusermount3 needs root".to_owned());
     }
