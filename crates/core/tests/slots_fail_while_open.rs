@@ -186,3 +186,45 @@ fn features_are_used_first_after_a_failure() {
         }
     }
 }
+
+/// Free pages of the slot that had failed counted as free: `df` showed them, what made files larger took the
+/// reserve, and then nothing could be written over or removed.
+#[test]
+fn who_fills_the_slots_that_are_left_leaves_the_reserve() {
+    let pm = Pm::anonymous(&[16 * MB; 2], &PmOptions::default()).unwrap();
+    mkfs(&pm, &MkfsOptions::numbered(2, 4)).unwrap();
+    let fs = opened(pm, UpdatePolicy::Cow);
+    let before = fs.statfs().unwrap().pages_available;
+    fs.pm().set_failed(0b10);
+    assert_eq!(fs.failed_slots(), 0b10);
+    let available = fs.statfs().unwrap().pages_available;
+    assert!(available < before / 2 + 100, "{available} pages of {before}");
+    let small = |number: usize| format!("small{number}");
+    let dir = mkdir(&fs, &CTX, "dir").unwrap();
+    let make = |name: &str| create(&fs, &CTX, dir, name, FileKind::File).unwrap();
+    let files: Vec<_> = (0..8).map(|number| make(&small(number))).collect();
+    for file in &files {
+        fs.write(&CTX, *file, 0, &[1; 12_000]).unwrap();
+    }
+    let large = make("large");
+    let mut end = 0;
+    for len in [1 << 16, 1 << 12] {
+        let refused = loop {
+            match fs.write(&CTX, large, end, &vec![2; len]) {
+                Ok(_) => end += len as u64,
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(refused, Error::NoSpace), "{refused}");
+    }
+    let left = fs.statfs().unwrap();
+    assert!(left.pages_available < 16 && left.pages_free > left.pages_available, "{left:?}");
+    for (number, file) in files.iter().enumerate() {
+        fs.write(&CTX, *file, 0, &[3; 12_000]).unwrap();
+        fs.unlink(&CTX, Node::current(dir), small(number).as_bytes()).unwrap();
+    }
+    fs.write(&CTX, large, end, &[4; 4096]).unwrap();
+    let mut read = [0; 4096];
+    fs.read(&CTX, large, end, &mut read).unwrap();
+    assert_eq!(read, [4; 4096]);
+}

@@ -151,7 +151,7 @@ impl Allocator {
     #[inline]
     pub(crate) fn is_roomy(&self, arena: &Arena) -> Result<bool> {
         let [free, reserved, ..] = arena.block::<FREE_WORDS>(self.free)?;
-        let free = self.less_leaving(arena, free.load(Ordering::Relaxed))?;
+        let free = self.less_closed(arena, free.load(Ordering::Relaxed))?;
         Ok(free > self.reserve * 3 + reserved.load(Ordering::Relaxed))
     }
 
@@ -180,22 +180,22 @@ impl Allocator {
     /// Free pages that no lane holds, and that can be taken.
     #[inline]
     pub(crate) fn pages_unclaimed(&self, arena: &Arena) -> Result<u64> {
-        self.less_leaving(arena, self.free_word(arena)?.load(Ordering::Relaxed))
+        self.less_closed(arena, self.free_word(arena)?.load(Ordering::Relaxed))
     }
 
-    /// So many free pages of all slots, less those of slots that are being emptied.
+    /// So many free pages of all slots, less those of slots that have failed, or are being emptied.
     #[inline]
-    fn less_leaving(&self, arena: &Arena, free: u64) -> Result<u64> {
-        match leaving_slots(arena) {
+    fn less_closed(&self, arena: &Arena, free: u64) -> Result<u64> {
+        match closed_slots(arena) {
             0 => Ok(free),
-            leaving => self.outside(arena, leaving, free),
+            closed => self.outside(arena, closed, free),
         }
     }
 
     #[cold]
-    fn outside(&self, arena: &Arena, leaving: u64, free: u64) -> Result<u64> {
+    fn outside(&self, arena: &Arena, closed: u64, free: u64) -> Result<u64> {
         let by_slot = (0..).zip(self.ranges.free_by_slot(arena)?);
-        let there = by_slot.filter(|(slot, _)| has_slot(leaving, *slot)).map(|(_, free)| free);
+        let there = by_slot.filter(|(slot, _)| has_slot(closed, *slot)).map(|(_, free)| free);
         Ok(free.saturating_sub(there.sum()))
     }
 
