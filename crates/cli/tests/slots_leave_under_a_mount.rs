@@ -8,7 +8,7 @@ mod support;
 
 use std::fs;
 use std::io::Read;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, lchown, symlink};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -221,6 +221,33 @@ fn is_waited_for(pid: u32) -> bool {
         entries(&process.path().join("fdinfo"))
             .any(|handle| fs::read_to_string(handle.path()).unwrap_or_default().contains(&line))
     })
+}
+
+/// The taking out is nobody's call: it must not change a pool to which another user's link has come to lead.
+#[test]
+fn no_slot_is_taken_out_that_another_users_link_leads_to() {
+    let name = "no_slot_is_taken_out_that_another_users_link_leads_to";
+    let Some(scratch) = Scratch::for_mount(name) else { return };
+    let _alone = alone();
+    let (slots, dir) = (["a", "b"].map(|name| scratch.slot(name)), scratch.dir());
+    let [a, b] = &slots;
+    novale(&["mkfs", "--size", "16M", a, b]).ok();
+    novale(&["mount", a, b, &dir]).ok();
+    novale(&["slot", "remove", b, &dir]).ok();
+    let daemon = daemon_of(&slots);
+    kill_process(daemon, Signal::KILL).unwrap();
+    assert!(ends(u64::try_from(daemon.as_raw_nonzero().get()).unwrap()));
+    novale(&["umount", &dir]);
+    let before = slots.clone().map(|slot| fs::read(slot).unwrap());
+    let [la, lb] = ["la", "lb"].map(|name| scratch.slot(name));
+    for (slot, link) in [(a, &la), (b, &lb)] {
+        symlink(slot, link).unwrap();
+        lchown(link, Some(65534), Some(65534)).unwrap();
+    }
+    novale(&["slot", "finish", &la, &lb]).refused(1, &["symbolic link of another user's"]);
+    assert!(slots.clone().map(|slot| fs::read(slot).unwrap()) == before);
+    novale(&["slot", "finish", a, b]).ok();
+    novale(&["check", a]).ok();
 }
 
 /// A mount beside a daemon that takes the slot out, which may take its time, found a pool that was changed in
