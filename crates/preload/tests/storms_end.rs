@@ -64,6 +64,15 @@ fn programs_replace_directories_and_no_name_shows_up_in_a_foreign_one() {
     is_whole(&scratch, &slot);
 }
 
+/// The second of two signals that came at once during a call was handled in the middle of it, on files that
+/// the call had locked, or took the place of the first.
+#[test]
+fn of_signals_that_come_at_once_each_is_handled_outside_of_calls() {
+    let Some((scratch, slot)) = mounted("signals_that_come_at_once") else { return };
+    succeeds(&task(&scratch, "at_once").output().unwrap());
+    is_whole(&scratch, &slot);
+}
+
 /// What a handler wrote was served on the program's alternate stack, which is as small as the kernel lets
 /// it be: it ran over what lay below.
 #[test]
@@ -255,6 +264,69 @@ mod tasks {
         });
         signal_each(0);
         assert!(fs::metadata(place.join("added")).unwrap().len() > 0);
+    }
+
+    /// How often each of the signals that are queued at once came.
+    static QUEUED: [AtomicU32; 2] = [const { AtomicU32::new(0) }; 2];
+    const QUEUED_TIMES: u32 = 200;
+
+    /// Counts a signal if its handler finds an open file.
+    extern "C" fn finds_its_file(signal: i32) {
+        let (mut byte, file) = (0_u8, LOG.load(Ordering::Relaxed));
+        if unsafe { libc::pread(file, (&raw mut byte).cast(), 1, 0) } == 1 {
+            let number = usize::try_from(signal - libc::SIGRTMIN()).unwrap();
+            QUEUED.get(number).unwrap().fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Has all threads of the process run on one processor: while one runs all others stand somewhere.
+    fn share_a_processor() {
+        let mut all: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+        let bytes = size_of::<libc::cpu_set_t>();
+        assert_eq!(unsafe { libc::sched_getaffinity(0, bytes, &raw mut all) }, 0);
+        let first = (0..1024).find(|number| unsafe { libc::CPU_ISSET(*number, &all) }).unwrap();
+        let mut one: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+        unsafe { libc::CPU_SET(first, &mut one) };
+        assert_eq!(unsafe { libc::sched_setaffinity(0, bytes, &raw const one) }, 0);
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn at_once() {
+        share_a_processor();
+        let place = PathBuf::from(std::env::var_os(PLACE).unwrap());
+        fs::write(place.join("read"), b"x").unwrap();
+        let read = fs::File::open(place.join("read")).unwrap();
+        LOG.store(read.as_raw_fd(), Ordering::Relaxed);
+        let written = fs::File::create(place.join("written")).unwrap();
+        let signals = [0, 1].map(|number| libc::SIGRTMIN() + number);
+        for signal in signals {
+            let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+            action.sa_sigaction = finds_its_file as *const () as usize;
+            let set = unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) };
+            assert_eq!(set, 0);
+        }
+        let (to, is_over) = (unsafe { libc::pthread_self() }, AtomicBool::new(false));
+        let send = || {
+            for _ in 0..QUEUED_TIMES {
+                for signal in signals {
+                    let value = libc::sigval { sival_ptr: std::ptr::null_mut() };
+                    while unsafe { libc::pthread_sigqueue(to, signal, value) } == libc::EAGAIN {}
+                }
+                std::thread::sleep(std::time::Duration::from_micros(100));
+            }
+            is_over.store(true, Ordering::Relaxed);
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(send);
+            while !is_over.load(Ordering::Relaxed) {
+                written.write_all_at(&[1; 5000], 0).unwrap();
+            }
+        });
+        // What is left comes at the latest with the end of a call.
+        written.write_all_at(&[1; 5000], 0).unwrap();
+        let came = QUEUED.each_ref().map(|times| times.load(Ordering::Relaxed));
+        assert_eq!(came, [QUEUED_TIMES; 2]);
     }
 
     static IS_OVER: AtomicBool = AtomicBool::new(false);

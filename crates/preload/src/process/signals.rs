@@ -4,7 +4,8 @@
 //! itself. So each handler that a program installs is wrapped: a signal that comes inside is noted,
 //! all others are blocked on return, and on the way out it is queued again and the old mask set.
 //! The kernel then delivers it as if it had come a little later. What an instruction has caused is not
-//! put off.
+//! put off. While it is decided which of them a signal is no other comes, which would be taken for one
+//! that comes outside, or put off in its place.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -100,7 +101,8 @@ pub(crate) fn begin() {
     }
 }
 
-/// Gives the kernel our handler in the program's place. It blocks no fault: that is [`masks`]'s.
+/// Gives the kernel our handler in the program's place. It blocks no fault: that is [`masks`]'s; all
+/// else it does, until the program's own handler is called.
 fn install(signal: i32, asked: &Action) -> Ret {
     let own = novale_restorer as *const () as u64;
     let restorer = if asked.flags & SA_RESTORER != 0 { asked.restorer } else { own };
@@ -111,7 +113,7 @@ fn install(signal: i32, asked: &Action) -> Ret {
         handler: arrived as *const () as u64,
         flags: kept | libc::SA_SIGINFO as u64 | SA_RESTORER | stack | fault,
         restorer,
-        mask: asked.mask & !FAULTS,
+        mask: !FAULTS,
     };
     sys!(libc::SYS_rt_sigaction, signal, &raw const action, 0, SIGSET_BYTES)
 }
