@@ -766,6 +766,9 @@ mod tasks {
         assert!(fd >= 0);
         std::env::set_current_dir("..").unwrap();
         assert_eq!(fs::read_to_string("dir/file8").unwrap(), "8");
+        // What is wrong with the new name is said before what is wrong with the old one.
+        let onto_dot = fs::rename("dir/none", "dir/.").unwrap_err();
+        assert_eq!(onto_dot.raw_os_error(), Some(libc::EBUSY));
         assert!(fs::exists("../dir/../dir").is_ok());
         fs::remove_dir_all("dir").unwrap();
         assert!(!fs::exists(&dir).unwrap());

@@ -150,8 +150,9 @@ pub(crate) fn rename(from: (u64, u64), to: (u64, u64), flags: u64) -> Served {
         if !are_of_one_mount(&old, &new) {
             return Err(Some(fail(libc::EXDEV)));
         }
-        let (name, attr) = old_name(&source)?;
+        // What is wrong with `.` comes before what is not there.
         let new_name = target.name.as_deref().ok_or(None)?;
+        let (name, attr) = old_name(&source)?;
         may_move(&old, &attr, (source.parent, target.parent))?;
         leave_known_directory(&old, &attr)?;
         if let Some(replaced) = target.attr.as_ref().filter(|_| mode == RenameMode::Exchange) {
