@@ -108,20 +108,21 @@ impl Files {
     /// `EEXIST`, `ENOENT`, `ENOTDIR`, `EISDIR` (a directory to be written), `ELOOP`, and those of the
     /// file system.
     pub fn open_file(&self, path: impl AsRef<OsStr>, options: &OpenOptions) -> Result<File> {
-        let attr = anew(|| self.open_held(path.as_ref(), options))?;
+        let (attr, was_there) = anew(|| self.open_held(path.as_ref(), options))?;
         let file = File::new(self.shared.clone(), attr.ino, options);
         check_kind(&attr, options)?;
-        if options.truncate && attr.size > 0 {
+        // One that is empty gets new times, too.
+        if options.truncate && was_there {
             let empty = SetAttr { size: Some(0), ..SetAttr::default() };
             self.shared.set_attr(&attr, &empty)?;
         }
         Ok(file)
     }
 
-    /// The inode to open, made where the options say so, and held once.
-    fn open_held(&self, path: &OsStr, options: &OpenOptions) -> Result<Attr> {
+    /// The inode to open, made where the options say so, and held once; and whether it was there before.
+    fn open_held(&self, path: &OsStr, options: &OpenOptions) -> Result<(Attr, bool)> {
         if options.unnamed {
-            return self.make_unnamed(path, options);
+            return Ok((self.make_unnamed(path, options)?, false));
         }
         let stay = options.no_follow || options.create_new;
         let found = self.find(&path, if stay { Follow::No } else { Follow::Yes })?;
@@ -130,12 +131,13 @@ impl Files {
             if options.create_new {
                 return Err(FsError::Exists.into());
             }
-            return match &found.name {
+            let held = match &found.name {
                 Some(name) if !stay && attr.kind != FileKind::Symlink => {
-                    Ok(lookup_held(self.fs(), &ctx, found.parent, name)?)
+                    lookup_held(self.fs(), &ctx, found.parent, name)?
                 }
-                _ => Ok(self.held(&ctx, &attr)?),
+                _ => self.held(&ctx, &attr)?,
             };
+            return Ok((held, true));
         }
         if !options.create && !options.create_new {
             return Err(FsError::NotFound.into());
@@ -148,7 +150,7 @@ impl Files {
         match with_room(self.fs(), || self.fs().create(&ctx, found.parent, name, &new)) {
             // Made by another since it was looked for: that is what is opened.
             Err(FsError::Exists) if !options.create_new => Err(FsError::Stale.into()),
-            made => Ok(self.held(&ctx, &made?)?),
+            made => Ok((self.held(&ctx, &made?)?, false)),
         }
     }
 

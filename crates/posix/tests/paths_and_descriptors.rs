@@ -4,7 +4,7 @@ mod support;
 
 use std::ffi::OsString;
 
-use novale_core::{Error as FsError, FileKind, RenameMode, XattrMode};
+use novale_core::{Error as FsError, FileKind, RenameMode, SetAttr, XattrMode};
 use novale_posix::{At, Error, OpenOptions, Whence};
 use support::files;
 
@@ -120,6 +120,17 @@ fn a_descriptor_does_only_what_it_was_opened_for() {
     files.write(write, b"ghi").unwrap();
     assert_eq!(files.read_file("/f").unwrap(), b"abcdefghi");
     assert_eq!(errno_of(files.open("/", &OpenOptions::new().write(true))), Some(libc::EISDIR));
+}
+
+/// One that was empty already kept its times.
+#[test]
+fn opening_to_empty_a_file_changes_its_times() {
+    let files = files();
+    files.write_file("/f", b"").unwrap();
+    let old = SetAttr { mtime_ns: Some(1), ..SetAttr::default() };
+    assert_eq!(files.set_attr("/f", &old).unwrap().mtime_ns, 1);
+    files.open("/f", &OpenOptions::new().write(true).truncate(true)).unwrap();
+    assert!(files.stat("/f").unwrap().mtime_ns > 1);
 }
 
 #[test]

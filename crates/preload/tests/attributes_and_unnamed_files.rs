@@ -15,6 +15,9 @@ use harness::{is_whole, mounted, runs_with_the_daemon, runs_without_the_daemon, 
 promises! {
     attributes_need_no_daemon: runs_without_the_daemon attributes;
     attributes_of_the_kernel_are_left_to_it: runs_with_the_daemon by_kernel;
+    /// A file that was empty already was left as it was: `: > stamp` changed no time, and it kept its
+    /// capabilities, as those did whose owner was set to the one that they had.
+    empty_files_are_emptied_all_the_same: runs_with_the_daemon empties;
     files_without_a_name_need_no_daemon: runs_without_the_daemon unnamed;
     children_use_files_without_a_name: runs_with_the_daemon inherited;
     /// The one who is not root may not open files by number: what a program had open when it gave up its
@@ -163,6 +166,32 @@ mod tasks {
         };
         assert_eq!(told(user as isize), Err(libc::EPERM));
         assert_eq!(names(&link), ["trusted.long"]);
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn empties() {
+        const CAPABILITY: &CStr = c"security.capability";
+        let file = place().join("stamp");
+        fs::write(&file, b"").unwrap();
+        let old = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1000);
+        let allow = || {
+            let open = File::options().write(true).open(&file).unwrap();
+            open.set_times(fs::FileTimes::new().set_modified(old)).unwrap();
+            let mut value = [0; 20];
+            value[..8].copy_from_slice(&[1, 0, 0, 2, 1, 0, 0, 0]);
+            set(&file, CAPABILITY, &value, 0).unwrap();
+        };
+        let is_allowed = || get(&file, CAPABILITY, 20).is_ok();
+        allow();
+        assert!(is_allowed());
+        File::options().write(true).truncate(true).open(&file).unwrap();
+        assert!(fs::metadata(&file).unwrap().modified().unwrap() > old);
+        assert!(!is_allowed());
+        allow();
+        std::os::unix::fs::chown(&file, None, None).unwrap();
+        assert_eq!(fs::metadata(&file).unwrap().modified().unwrap(), old);
+        assert!(!is_allowed());
     }
 
     #[test]

@@ -10,7 +10,7 @@ use novale_policy::{Mode, UpdatePolicy};
 use crate::attr::xattr::Follow;
 use crate::base::error::{Error, Result};
 use crate::base::extent::Extents;
-use crate::base::types::{Attr, Ctx, Node, SetAttr};
+use crate::base::types::{Attr, ClearSetId, Ctx, Node, SetAttr};
 use crate::fs::Fs;
 use crate::inode::state::Attrs;
 use crate::inode::view::View;
@@ -50,7 +50,10 @@ impl Fs {
         if let Some(project) = set.project.filter(|project| *project != locked.view.project()) {
             self.allow(&call, project, 0, 0)?;
         }
-        let drops_capability = set.size.is_some() || set.uid.is_some() || set.gid.is_some();
+        // What takes set-id bits away takes these, too, whether there are any bits or not.
+        let takes = set.clear_set_id != ClearSetId::Nothing && locked.kind != FileKind::Directory;
+        let drops_capability =
+            set.size.is_some() || set.uid.is_some() || set.gid.is_some() || takes;
         let xattrs = self.follow(&locked, Follow { drops_capability, mode: set.mode })?;
         self.set_locked(&call, &locked, set, xattrs)?;
         Ok(locked.view.attr(locked.kind))

@@ -326,9 +326,9 @@ fn hold(place: &Place<'_>, attr: &Attr, flags: i32) -> Result<Option<(Attr, Hold
         if writes(flags) && fs.is_mapped(ctx, attr.ino)? {
             return Err(Error::Mapped);
         }
-        let now = if flags & libc::O_TRUNC != 0 { Some(fs.getattr(attr.ino)?) } else { None };
-        if let Some(now) = now.filter(|now| now.size > 0) {
-            fs.setattr(ctx, now.node(), &SetAttr { size: Some(0), ..SetAttr::default() })?;
+        // One that is empty gets new times, too, and loses its capabilities.
+        if flags & libc::O_TRUNC != 0 {
+            fs.setattr(ctx, attr.node(), &SetAttr { size: Some(0), ..SetAttr::default() })?;
         }
         Ok(())
     })();
