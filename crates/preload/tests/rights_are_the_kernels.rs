@@ -11,6 +11,7 @@ mod harness;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
 use harness::support::{self, Scratch, Stopped};
@@ -107,6 +108,24 @@ fn what_a_user_has_open_stays_open_when_its_mode_changes() {
 #[test]
 fn how_large_files_may_be() {
     runs("limited", 0, &[]);
+}
+
+/// The limit was held against the library's own files, too: the memory that clients share, and what it keeps of
+/// the code of libraries. The program was ended by SIGXFSZ when these grew.
+#[test]
+fn how_large_files_may_be_is_said_of_the_programs_own() {
+    let Some((scratch, slot)) = mounted("of_the_programs_own") else { return };
+    let mut task = task(&scratch, "makes_many");
+    task.env("XDG_CACHE_HOME", scratch.slot("cache")).stdin(Stdio::null());
+    let limit = libc::rlimit { rlim_cur: 4096, rlim_max: 4096 };
+    unsafe {
+        task.pre_exec(move || match libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit) {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        })
+    };
+    succeeds(&task.output().unwrap());
+    is_whole(&scratch, &slot);
 }
 
 /// A file that had no set-id bits when it was opened kept those that it got later, whoever wrote to it.
@@ -234,6 +253,16 @@ mod tasks {
     fn limit_sizes(soft: u64) {
         let limit = libc::rlimit { rlim_cur: soft, rlim_max: libc::RLIM_INFINITY };
         assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit) }, 0);
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn makes_many() {
+        const FILES: usize = 2500;
+        for number in 0..FILES {
+            File::create_new(at(&number.to_string())).unwrap();
+        }
+        assert_eq!(fs::read_dir(at("")).unwrap().count(), FILES);
     }
 
     #[test]

@@ -253,6 +253,9 @@ impl Segment {
             return Err(full);
         }
         let to = end.next_multiple_of(GROWTH).min(self.len);
+        if to > size_limit() {
+            return Err(full);
+        }
         for _ in 0..INTERRUPTS_MAX {
             match rustix::fs::fallocate(file, FallocateFlags::empty(), from, to - from) {
                 Ok(()) => return if self.raise(file, to) < end { Err(full) } else { Ok(()) },
@@ -347,6 +350,15 @@ fn checked_len(len: u64) -> Result<u64, ArenaError> {
     } else {
         Err(ArenaError::BadSize { found: len, least: LEAST, greatest: GREATEST })
     }
+}
+
+/// How large this process may make a file: the kernel ends who asks for more (`SIGXFSZ`). Where it does not
+/// say there is no limit.
+fn size_limit() -> u64 {
+    let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: it lives here, and the call writes nothing else.
+    let told = unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) } == 0;
+    if told { limit.rlim_cur } else { libc::RLIM_INFINITY }
 }
 
 fn file_len(file: &File) -> io::Result<u64> {

@@ -13,7 +13,7 @@ use crate::fds::table::{self, DIRECTORY, InUse, MAPPED, SHARED};
 use crate::maps::{self, growing, replicas};
 use crate::mounts::state::Rights;
 use crate::mounts::{self, ctx, state};
-use crate::paths::{descriptor, keeps_set_id};
+use crate::paths::{descriptor, keeps_set_id, left_to_kernel};
 
 /// Bytes that one call moves at most, as in Linux.
 const MOST: usize = 0x7fff_f000;
@@ -189,11 +189,8 @@ enum Refused {
 
 impl From<novale_core::Error> for Refused {
     fn from(error: novale_core::Error) -> Self {
-        if matches!(error, novale_core::Error::Mapped) {
-            Self::ByKernel(Why::Mapped)
-        } else {
-            Self::With(fail(novale_posix::errno(&error)))
-        }
+        let refused = || Self::With(fail(novale_posix::errno(&error)));
+        left_to_kernel(&error).map_or_else(refused, Self::ByKernel)
     }
 }
 

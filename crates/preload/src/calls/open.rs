@@ -13,7 +13,7 @@ use crate::mounts::state::{self, Rights};
 use crate::mounts::{self, OfMount};
 use crate::numbers;
 use crate::paths::outside;
-use crate::paths::{Place, R, W, descriptor, keeps_set_id, place, refused};
+use crate::paths::{Place, R, W, descriptor, keeps_set_id, left_to_kernel, place, refused};
 
 /// Flags that a description keeps.
 const KEPT: i32 =
@@ -198,7 +198,7 @@ fn open_found(place: &Place<'_>, flags: i32, mode: u32) -> Opened {
     table::give_back(fd as i32);
     match held {
         Ok(_) => Opened::Gone,
-        Err(Error::Mapped) => Opened::ByKernel,
+        Err(error) if left_to_kernel(&error).is_some() => Opened::ByKernel,
         Err(Error::Exists) if flags & libc::O_EXCL == 0 => Opened::Gone,
         Err(error) => Opened::By(refused(&error)),
     }

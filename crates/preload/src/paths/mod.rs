@@ -338,10 +338,23 @@ pub(crate) fn failed(error: &Error) -> Served {
 
 /// As [`failed`], for an error of the file system itself.
 pub(crate) fn refused(error: &novale_core::Error) -> Served {
-    // A file that the kernel has mapped is changed through the kernel.
-    let by_kernel = matches!(error, novale_core::Error::Mapped);
-    if by_kernel {
-        report::because(Why::Mapped);
+    match left_to_kernel(error) {
+        Some(why) => {
+            report::because(why);
+            None
+        }
+        None => Some(fail(novale_posix::errno(error))),
     }
-    (!by_kernel).then(|| fail(novale_posix::errno(error)))
+}
+
+/// Why the kernel makes a call that the file system has refused here, where it does.
+pub(crate) fn left_to_kernel(error: &novale_core::Error) -> Option<Why> {
+    // A file that the kernel has mapped is changed through the kernel.
+    if matches!(error, novale_core::Error::Mapped) {
+        return Some(Why::Mapped);
+    }
+    // The memory that clients share is a file, too, and grows no further in such a process: the daemon
+    // has it grow.
+    let grows = !matches!(error, novale_core::Error::NoMemory) || !state::has_size_limit();
+    (!grows).then_some(Why::SizeLimit)
 }

@@ -15,7 +15,7 @@ use std::path::Path;
 use arrayvec::ArrayVec;
 
 use crate::base::settings::{self, Variable};
-use crate::base::sys::{Fd, sys};
+use crate::base::sys::{Fd, limit_of, sys};
 use crate::text::sites::{JUMP_BYTES, Site, Sites};
 
 /// The form of the file; another one is made anew.
@@ -61,7 +61,7 @@ pub(crate) fn image(name: &[u8]) -> Option<(Fd, u64)> {
 #[cold]
 pub(crate) fn keep_image(name: &[u8], make: impl FnOnce() -> Option<Vec<u8>>) -> Option<()> {
     put(&file(folder()?, IMAGE, name)?, |file| {
-        file.write_all(&make()?).ok()?;
+        write_all(file, &make()?)?;
         // Code must not come back from a power cut as zeroes.
         file.sync_all().ok()
     })
@@ -163,7 +163,13 @@ pub(crate) fn entry(site: &Site) -> [u8; ENTRY] {
 fn keep(file: &Name, all: &[Site]) -> Option<()> {
     let mut bytes = vec![FORMAT];
     bytes.extend(all.iter().flat_map(entry));
-    put(file, |file| file.write_all(&bytes).ok())
+    put(file, |file| write_all(file, &bytes))
+}
+
+/// Writes to a new file what this process may write to one: the kernel ends who writes more.
+fn write_all(file: &mut File, bytes: &[u8]) -> Option<()> {
+    let limit = limit_of(libc::RLIMIT_FSIZE).map_or(u64::MAX, |[limit, _]| limit);
+    if bytes.len() as u64 <= limit { file.write_all(bytes).ok() } else { None }
 }
 
 /// Puts a file there, all at once for the one who reads it.
