@@ -109,6 +109,18 @@ impl Pm {
         self.slots.iter().try_for_each(|slot| slot.lock(Path::new("a slot"), SlotLock::Shared))
     }
 
+    /// A number that stands for the slots' files, in their order: the same in all processes that have these
+    /// open, and another one where a copy lies in the place of one of them.
+    #[must_use]
+    pub fn files(&self) -> u64 {
+        let mix =
+            |sum: u64, word: u64| (sum ^ word).rotate_left(29).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.slots.iter().fold(0, |sum, slot| {
+            let (system, inode) = slot.identity().unwrap_or_default();
+            mix(mix(sum, system), inode)
+        })
+    }
+
     /// Maps zeroed private memory, one slot for each length (bytes), for tests and embedding.
     ///
     /// # Errors

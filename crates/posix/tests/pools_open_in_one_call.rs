@@ -44,6 +44,25 @@ fn slots_are_named_in_any_order() {
     assert!(Pool::open(&slots).is_err(), "a slot is missing");
 }
 
+/// Who joined by a copy of one of several slots stored to that, and the others to the file that they had:
+/// both pools were damaged.
+#[test]
+fn a_copy_that_lies_in_the_place_of_a_slot_is_not_joined() {
+    let folder = tempfile::tempdir().unwrap();
+    let slots = slots(&folder, &["a", "b"]);
+    make_pool(&slots, &SIZED).unwrap();
+    let first = Pool::open(&slots).unwrap();
+    let (kept, copy) = (folder.path().join("kept"), folder.path().join("copy"));
+    std::fs::copy(&slots[1], &copy).unwrap();
+    std::fs::rename(&slots[1], &kept).unwrap();
+    std::fs::rename(&copy, &slots[1]).unwrap();
+    let refused = Pool::open(&slots).unwrap_err().to_string();
+    assert!(refused.contains("not the one that the others have open"), "{refused}");
+    std::fs::rename(&kept, &slots[1]).unwrap();
+    Pool::open(&slots).unwrap().write_file("/f", b"x").unwrap();
+    assert_eq!(first.read_file("/f").unwrap(), b"x");
+}
+
 #[test]
 fn who_comes_second_joins_and_who_stays_goes_on() {
     let folder = tempfile::tempdir().unwrap();

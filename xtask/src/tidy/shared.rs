@@ -19,7 +19,7 @@ const SHARED: &[Shared] = &[
     Shared {
         number: ("crates/arena/src/memory/arena.rs", "LAYOUT"),
         of: &["crates/arena/src/"],
-        fingerprint: 0xaa99_aea6_9bab_c31f,
+        fingerprint: 0x2520_cd06_9c13_1ce7,
     },
     Shared {
         number: ("crates/core/src/life/attach.rs", "SHARED"),
@@ -42,7 +42,7 @@ const SHARED: &[Shared] = &[
             "crates/pm/src/device/model.rs",
             "crates/pm/src/purpose.rs",
         ],
-        fingerprint: 0xa0fa_ed05_0513_9424,
+        fingerprint: 0x7de4_630c_eab6_d72b,
     },
 ];
 

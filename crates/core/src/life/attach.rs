@@ -30,7 +30,7 @@ use crate::space::ranges::Ranges;
 /// Rises when anything that clients share gets another meaning: a word of the arena, its place, or the
 /// order in which words change. `cargo xtask tidy` asks for it where declarations of words changed
 /// (`xtask/src/tidy/shared.rs`); what `novale-arena` itself keeps has a number of its own.
-const SHARED: u64 = 15;
+const SHARED: u64 = 16;
 
 /// What programs that share an arena must have in common, so that one with another idea of its contents,
 /// or of the pool's, is refused.
@@ -51,6 +51,8 @@ const SETTLED: usize = 16;
 const MANNERS: usize = 17;
 /// Mounts of the pool, those whose daemon was killed included.
 const MOUNTS: usize = 18;
+/// Which files the slots are ([`Pm::files`]), of all who have the pool open.
+const FILES: usize = 19;
 /// A bit for each client slot whose client has left: eight words.
 const LEFT: usize = 20;
 
@@ -129,6 +131,20 @@ const LEAVE_TRIES: usize = 8;
 
 /// How often a slot is sought while another process settles for the dead that have them: 0.1 s.
 const SLOT_TRIES: usize = 200_000;
+
+/// Says which files the slots of a pool are that nobody has open but who opens it now.
+pub(crate) fn tell_files(pm: &Pm, arena: &Arena) {
+    arena.root()[FILES].store(pm.files(), Ordering::Relaxed);
+}
+
+/// Refuses another file in the place of a slot's: a copy of it, say, which would be stored to in its stead.
+fn check_files(pm: &Pm, arena: &Arena) -> Result<()> {
+    if arena.root()[FILES].load(Ordering::Relaxed) == pm.files() {
+        return Ok(());
+    }
+    let found = "a slot's file is not the one that the others have open";
+    Err(Error::BadArena(format!("{found}: put that one in its place again")))
+}
 
 /// A client slot; where all are taken the one for settling, and true.
 fn take_slot(arena: &Arena, process: PidInfo) -> Result<(Client, bool)> {
@@ -210,7 +226,8 @@ impl Fs {
     ///
     /// # Errors
     /// [`Error::Closed`] while its pool is being opened or closed, [`Error::BadArena`] when another one
-    /// is open in it; [`Error::BadPool`].
+    /// is open in it, or another file than the others' has come to lie in a slot's place;
+    /// [`Error::BadPool`].
     pub fn attach(
         mut pm: Pm,
         arena: &Arena,
@@ -229,6 +246,7 @@ impl Fs {
             let found = format!("it is of session {}", word(SESSION));
             return Err(Error::BadArena(format!("{found}, the pool's is {}", pool.state.session)));
         }
+        check_files(&pm, arena)?;
         device::join(&mut pm, arena)?;
         let pages: Vec<u64> = pool.slots.iter().map(|(header, _)| header.pages).collect();
         let places = [0, 1, 2, 3, 4, 5].map(|index| word(PLACES + index));
@@ -311,6 +329,7 @@ impl Fs {
             word.store(place, Ordering::Relaxed);
         }
         root[SESSION].store(u64::from(self.session), Ordering::Relaxed);
+        tell_files(&self.pm, self.arena());
         self.announce_manners();
         set_left(self.arena(), self.client.info(), false);
         root[STAGE].store(OPEN, Ordering::Release);

@@ -19,7 +19,7 @@ use crate::base::error::Result;
 use crate::fs::{Fs, OpenOptions};
 use crate::inode::media::MediaInode;
 use crate::inode::state::InodePlace;
-use crate::life::attach::{is_open, live_clients, tables};
+use crate::life::attach::{is_open, live_clients, tables, tell_files};
 use crate::pool::Pool;
 
 /// Whether all clients of `arena` have died with the pool open in a mode, so that bytes may be there which
@@ -45,6 +45,8 @@ impl Fs {
         if !is_as_left(&pm, arena)? {
             return Ok(false);
         }
+        // Files of the same contents that have come to lie elsewhere since are as good.
+        tell_files(&pm, arena);
         let options = OpenOptions { now_ns, ..OpenOptions::of_arena(arena) };
         let fs = Self::attach(pm, arena, &options, process)?;
         fs.settle_dead()?;

@@ -123,6 +123,11 @@ impl Slot {
         }
     }
 
+    /// File system and inode of its file; none of private memory.
+    pub(crate) fn identity(&self) -> Option<(u64, u64)> {
+        self.identity
+    }
+
     /// Whether both are one file.
     pub(crate) fn is_same_file(&self, other: &Self) -> bool {
         self.identity.is_some() && self.identity == other.identity
