@@ -37,7 +37,7 @@ fn run(form: Form, lanes: u32, (points, stride): (Points, usize), power: bool) {
 
 /// A survivor has the file mapped that the victim changes.
 fn run_mapped((points, stride): (Points, usize), power: bool) {
-    let core = CoreOptions::new(vec![4 << 20], 1, Form::Auto);
+    let core = CoreOptions::new(vec![2 << 20], 1, Form::Auto);
     let mut options =
         DeathOptions { core, points, stride: one_in(stride), first: 0, power, seed: 4 };
     let setup = format!(
@@ -80,7 +80,7 @@ fn while_they_overwrite() {
     let victims = "write /f offset=100 len=64 fill=2\nwrite /f offset=4000 len=5000 fill=2
         copy /g /f from=50 to=3000 len=2000";
     for update in UpdatePolicy::ALL {
-        let core = CoreOptions { update, ..CoreOptions::new(vec![4 << 20], 1, Form::Auto) };
+        let core = CoreOptions { update, ..CoreOptions::new(vec![2 << 20], 1, Form::Auto) };
         let (points, stride) = (Points::Pool, one_in(2));
         let mut options = DeathOptions { core, points, stride, first: 0, power: true, seed: 5 };
         let mut total = DeathSummary::default();
@@ -105,7 +105,7 @@ fn while_another_one_has_the_file_mapped() {
 /// The log grows at some of these writes, and collection reclaims pages of it.
 #[test]
 fn while_a_log_grows_and_is_collected() {
-    let core = CoreOptions::new(vec![4 << 20], 1, Form::Auto);
+    let core = CoreOptions::new(vec![2 << 20], 1, Form::Auto);
     let options =
         DeathOptions { core, points: Points::Pool, stride: 1, first: 0, power: true, seed: 2 };
     let mut total = DeathSummary::default();
@@ -267,7 +267,7 @@ fn while_their_writes_are_buffered() {
         link /g /h\ncopy /g /f from=50 to=3000 len=2000\npunch /f offset=100 len=9000\nmap /f slot=2";
     for (points, stride, power) in [(Points::Pool, 2, true), (Points::Arena, 7, false)] {
         let mode = Mode::Buffered;
-        let core = CoreOptions { mode, ..CoreOptions::new(vec![4 << 20], 1, Form::Auto) };
+        let core = CoreOptions { mode, ..CoreOptions::new(vec![2 << 20], 1, Form::Auto) };
         let mut options =
             DeathOptions { core, points, stride: one_in(stride), first: 0, power, seed: 5 };
         let mut total = DeathSummary::default();

@@ -41,7 +41,7 @@ struct Lab {
 
 impl Lab {
     fn new(form: Form) -> Self {
-        let lens = [12 * MB];
+        let lens = [2 * MB];
         let recorder = Arc::new(Recorder::default());
         let pool = PoolFile::zeroed(&lens).unwrap();
         make_pool(&pm(&pool, &recorder), 1).unwrap();

@@ -32,7 +32,7 @@ fn run(setup: &[Step], victims: &[Step], options: &CoreOptions) {
 }
 
 fn pool(form: Form, lanes: u32) -> CoreOptions {
-    CoreOptions::new(vec![4 << 20], lanes, form)
+    CoreOptions::new(vec![2 << 20], lanes, form)
 }
 
 #[test]

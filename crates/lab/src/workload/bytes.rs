@@ -6,9 +6,11 @@ pub fn fill_bytes(fill: u32, len: usize) -> Vec<u8> {
     if fill == 0 {
         return vec![0; len];
     }
-    let words = (0_u64..).map(|index| mix(u64::from(fill) << 32 | index));
-    let bytes = words.flat_map(|word| word.to_le_bytes().map(|byte| byte.max(1)));
-    bytes.take(len).collect()
+    let words = (0..len.div_ceil(8) as u64).map(|index| mix(u64::from(fill) << 32 | index));
+    let words: Vec<_> = words.map(|word| word.to_le_bytes().map(|byte| byte.max(1))).collect();
+    let mut bytes = words.into_flattened();
+    bytes.truncate(len);
+    bytes
 }
 
 /// The finalizer of splitmix64 (Steele and others, OOPSLA 2014): every input bit moves all others.
