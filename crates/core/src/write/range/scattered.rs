@@ -135,11 +135,12 @@ impl Fs {
     }
 }
 
-/// How far what the last page holds beyond the end of the file is to be zeroed; not where it is replaced.
+/// How far what the file has beyond its end is to be zeroed: in its last page, and in those reserved after
+/// it, which may lie between the pieces.
 fn gap_end(locked: &Locked<'_>, pages: &Pages) -> Option<u64> {
     let last = locked.view.size() / PAGE;
     let (page, _) = pages.last_key_value()?;
-    (*page > last && !pages.contains_key(&last)).then_some(page * PAGE)
+    (*page > last).then_some(page * PAGE)
 }
 
 /// First page and number of each run of pages.
@@ -152,4 +153,40 @@ fn runs_of(pages: &Pages) -> Vec<(u64, u64)> {
         }
     }
     runs
+}
+
+#[cfg(test)]
+mod tests {
+    use novale_pm::Purpose;
+
+    use super::*;
+    use crate::base::types::{Fallocate, Node, SetAttr};
+    use crate::fixture::{CTX, with_file};
+
+    /// A client that had the file mapped has stored to pages that lie between the pieces and are reserved
+    /// beyond the end. A write that also touched the page in which the file ended did not zero them.
+    #[test]
+    fn what_a_mapping_stored_beyond_the_end_is_not_shown_between_pieces() {
+        for first in [0, PAGE] {
+            let (fs, ino) = with_file();
+            fs.write(&CTX, ino, 0, &vec![1; 8 * PAGE_BYTES]).unwrap();
+            let generation = fs.getattr(ino).unwrap().generation;
+            let hold = fs.map_hold(&CTX, ino, generation).unwrap().unwrap();
+            let [run] = fs.map_pages(&CTX, hold, 0, 8).unwrap()[..] else { panic!("one run") };
+            let size = Some(100);
+            fs.setattr(&CTX, Node::current(ino), &SetAttr { size, ..SetAttr::default() }).unwrap();
+            fs.fallocate(&CTX, ino, Fallocate::KeepSize, 0, 8 * PAGE).unwrap();
+            let behind = run.addr.add(PAGE);
+            let left = vec![0xee; 6 * PAGE_BYTES];
+            fs.pm.fence(fs.pm.stream(behind, &left, Purpose::Data)).end();
+            fs.open_release(&CTX, hold).unwrap();
+            let pieces = [first, 6 * PAGE].map(|offset| Piece { offset, bytes: &[2; 10] });
+            fs.write_scattered(&CTX, ino, &pieces).unwrap();
+            let size = usize::try_from(fs.getattr(ino).unwrap().size).unwrap();
+            let mut bytes = vec![0; size];
+            assert_eq!(fs.read(&CTX, ino, 0, &mut bytes).unwrap(), size);
+            let shown = bytes.iter().position(|byte| *byte == 0xee);
+            assert_eq!(shown, None, "{first}");
+        }
+    }
 }
