@@ -160,7 +160,7 @@ impl Device {
             Bandwidth::Bytes(rate) => Some(format!("bandwidth={rate}")),
             Bandwidth::Part(part) => Some(format!("bandwidth=1/{part}")),
         };
-        let flush = self.flush.map(|kind| format!("flush={kind:?}").to_ascii_lowercase());
+        let flush = self.flush.map(|kind| format!("flush={}", instruction(kind)));
         let words = [
             preset.map(|preset| preset.name.to_owned()),
             number("read", self.read_ns, base.read_ns),
@@ -200,9 +200,8 @@ impl Device {
             "read_bandwidth" => self.read_bandwidth = Some(number(1_000_000, 1024 * GB)?),
             "writers" => self.writers = Some(number(1, WRITERS_MAX)?),
             "unit" => {
-                let unit = number(LINE, UNIT_BYTES_MAX)?;
-                let whole = Some(unit).filter(|unit| unit.is_power_of_two());
-                self.unit_bytes = whole.ok_or_else(|| wrong("a power of two"))?;
+                let unit = number(LINE, UNIT_BYTES_MAX).ok().filter(|unit| unit.is_power_of_two());
+                self.unit_bytes = unit.ok_or_else(|| wrong("a power of two, 64 to 4096"))?;
             }
             "flush" => {
                 self.flush = Some(match value {
@@ -219,6 +218,11 @@ impl Device {
         }
         Ok(())
     }
+}
+
+/// What the instruction that writes a line back is called.
+fn instruction(kind: WriteBackKind) -> String {
+    format!("{kind:?}").to_ascii_lowercase()
 }
 
 /// A number with K, M or G behind it, thousands, millions and milliards.
@@ -279,7 +283,7 @@ impl fmt::Display for Device {
             None => write!(f, ", barrier as DRAM's")?,
         }
         match self.flush {
-            Some(kind) => write!(f, ", stores through the caches and {kind:?}"),
+            Some(kind) => write!(f, ", stores through the caches and {}", instruction(kind)),
             None => Ok(()),
         }
     }
@@ -314,6 +318,7 @@ mod tests {
         let pcm = device("pcm");
         let flush = Some(WriteBackKind::Clflush);
         assert_eq!(device("pcm,flush=clflush"), Device { flush, ..pcm });
+        assert!(device("pcm,flush=clflush").to_string().ends_with("caches and clflush"));
         let own = device("read=300:write=40:bandwidth=2G:writers=2:unit=256");
         assert_eq!((own.read_ns, own.write_ns, own.barrier_ns), (Some(300), Some(40), None));
         assert_eq!(own.bandwidth, Bandwidth::Bytes(2 * GB));
@@ -340,6 +345,7 @@ mod tests {
             ("pcm,speed=3", "'speed'"),
             ("write=fast", "'write=fast'"),
             ("unit=100", "a power of two"),
+            ("unit=7", "a power of two, 64 to 4096"),
             ("writers=17", "1 to 16"),
             ("bandwidth=1/0", "one part"),
             ("flush=sync", "clflush"),
