@@ -73,6 +73,14 @@ fn of_signals_that_come_at_once_each_is_handled_outside_of_calls() {
     is_whole(&scratch, &slot);
 }
 
+/// Who waits with a mask of its own (`sigsuspend`, `ppoll`) has it in the handler, too.
+#[test]
+fn handlers_have_the_mask_of_who_waits() {
+    let Some((scratch, slot)) = mounted("handlers_have_the_mask") else { return };
+    succeeds(&task(&scratch, "waits").output().unwrap());
+    is_whole(&scratch, &slot);
+}
+
 /// What a handler wrote was served on the program's alternate stack, which is as small as the kernel lets
 /// it be: it ran over what lay below.
 #[test]
@@ -327,6 +335,30 @@ mod tasks {
         written.write_all_at(&[1; 5000], 0).unwrap();
         let came = QUEUED.each_ref().map(|times| times.load(Ordering::Relaxed));
         assert_eq!(came, [QUEUED_TIMES; 2]);
+    }
+
+    /// Whether SIGUSR2 was blocked in the handler of SIGUSR1.
+    static IS_BLOCKED: AtomicI32 = AtomicI32::new(-1);
+
+    extern "C" fn looks(_: i32) {
+        let mut now: libc::sigset_t = unsafe { std::mem::zeroed() };
+        unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), &raw mut now) };
+        IS_BLOCKED
+            .store(unsafe { libc::sigismember(&raw const now, libc::SIGUSR2) }, Ordering::Relaxed);
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn waits() {
+        unsafe { libc::signal(libc::SIGUSR1, looks as *const () as libc::sighandler_t) };
+        let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
+        unsafe { libc::sigaddset(&raw mut set, libc::SIGUSR1) };
+        unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
+        unsafe { libc::raise(libc::SIGUSR1) };
+        unsafe { libc::sigfillset(&raw mut set) };
+        unsafe { libc::sigdelset(&raw mut set, libc::SIGUSR1) };
+        assert_eq!(unsafe { libc::sigsuspend(&raw const set) }, -1);
+        assert_eq!(IS_BLOCKED.load(Ordering::Relaxed), 1);
     }
 
     static IS_OVER: AtomicBool = AtomicBool::new(false);

@@ -119,7 +119,7 @@ pub(super) fn keeps(
     true
 }
 
-/// Calls a program's handler with what is to be blocked: by it, and for it.
+/// Calls a program's handler with the faults blocked that are to be: by it, and for it.
 pub(super) fn while_handled(
     context: *mut libc::ucontext_t,
     for_handler: u64,
@@ -130,7 +130,6 @@ pub(super) fn while_handled(
     let mask = interrupted(context);
     let in_kernel = mask.fetch_or(before, Ordering::Relaxed);
     blocked.store(before | for_handler & FAULTS, Ordering::Relaxed);
-    set_mask(in_kernel | for_handler & !FAULTS);
     handler();
     // A handler may change what is blocked behind it.
     let after = mask.fetch_and(in_kernel | !FAULTS, Ordering::Relaxed);

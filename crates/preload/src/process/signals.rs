@@ -4,8 +4,10 @@
 //! itself. So each handler that a program installs is wrapped: a signal that comes inside is noted,
 //! all others are blocked on return, and on the way out it is queued again and the old mask set.
 //! The kernel then delivers it as if it had come a little later. What an instruction has caused is not
-//! put off. While it is decided which of them a signal is no other comes, which would be taken for one
-//! that comes outside, or put off in its place.
+//! put off.
+//!
+//! The kernel may have several come at once, one on the other: each is put off before the one that it has
+//! interrupted is looked at. The first of them is noted, the others are queued again at once.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,6 +20,8 @@ use crate::maps::growing;
 use crate::process::masks;
 
 const SIGNALS: usize = 65;
+/// What is blocked, as the kernel tells it, where all signals are but those of faults.
+const BLOCKED: u64 = !(FAULTS | 1 << (libc::SIGKILL - 1) | 1 << (libc::SIGSTOP - 1));
 pub(super) const SIGSET_BYTES: u64 = 8;
 /// The kernel's flag that says that there is a way back from a handler; libc sets it always.
 const SA_RESTORER: u64 = 0x0400_0000;
@@ -101,8 +105,7 @@ pub(crate) fn begin() {
     }
 }
 
-/// Gives the kernel our handler in the program's place. It blocks no fault: that is [`masks`]'s; all
-/// else it does, until the program's own handler is called.
+/// Gives the kernel our handler in the program's place. It blocks no fault: that is [`masks`]'s.
 fn install(signal: i32, asked: &Action) -> Ret {
     let own = novale_restorer as *const () as u64;
     let restorer = if asked.flags & SA_RESTORER != 0 { asked.restorer } else { own };
@@ -113,7 +116,7 @@ fn install(signal: i32, asked: &Action) -> Ret {
         handler: arrived as *const () as u64,
         flags: kept | libc::SA_SIGINFO as u64 | SA_RESTORER | stack | fault,
         restorer,
-        mask: !FAULTS,
+        mask: asked.mask & !FAULTS,
     };
     sys!(libc::SYS_rt_sigaction, signal, &raw const action, 0, SIGSET_BYTES)
 }
@@ -266,9 +269,7 @@ extern "C" fn arrived(signal: i32, info: *mut libc::siginfo_t, context: *mut c_v
         if signal == libc::SIGBUS && code == libc::BUS_ADRERR && is_shown_now(thread, info) {
             return;
         }
-    } else if thread.depth.load(Ordering::Relaxed) == 1
-        && thread.pending.load(Ordering::Relaxed) == 0
-    {
+    } else if thread.depth.load(Ordering::Relaxed) == 1 && can_wait(thread, signal) {
         // SAFETY: as above.
         unsafe { put_off(thread, signal, info, context) };
         return;
@@ -276,6 +277,11 @@ extern "C" fn arrived(signal: i32, info: *mut libc::siginfo_t, context: *mut c_v
     if !masks::keeps(signal, caused, info, context) {
         pass_on(signal, info, context);
     }
+}
+
+/// Whether a signal that came inside can be put off: of faults, which nothing blocks, one at most.
+fn can_wait(thread: &Thread, signal: i32) -> bool {
+    masks::bit(signal) & FAULTS == 0 || thread.pending.load(Ordering::Relaxed) == 0
 }
 
 /// Whether what was touched is a slot's that has failed: the call that did it will say so.
@@ -313,15 +319,32 @@ unsafe fn put_off(
     info: *mut libc::siginfo_t,
     context: *mut libc::ucontext_t,
 ) {
+    // From here on no other comes, whose notes would be mixed with these.
+    set_mask(!FAULTS);
+    let before = masks::interrupted(context).swap(!FAULTS, Ordering::Relaxed);
+    // Of several it is the last to come here that was the first to come, and knows what was blocked.
+    let is_first = thread.pending.swap(1, Ordering::Relaxed) == 0;
+    if is_first || before & BLOCKED != BLOCKED {
+        thread.mask.store(before, Ordering::Relaxed);
+    }
     // SAFETY: a siginfo_t is 128 bytes, 16 words.
     let info = unsafe { info.cast::<[u64; 16]>().read() };
+    if thread.signal.load(Ordering::Relaxed) != 0 {
+        return queue(signal.cast_unsigned(), &info);
+    }
     for (word, value) in thread.info.iter().zip(info) {
         word.store(value, Ordering::Relaxed);
     }
     thread.signal.store(signal.cast_unsigned(), Ordering::Relaxed);
-    let before = masks::interrupted(context).swap(!FAULTS, Ordering::Relaxed);
-    thread.mask.store(before, Ordering::Relaxed);
-    thread.pending.store(1, Ordering::Relaxed);
+}
+
+/// Has a signal come to the calling thread once more, which has it blocked.
+fn queue(signal: u32, info: &[u64; 16]) {
+    let (process, this) = (sys!(libc::SYS_getpid), sys!(libc::SYS_gettid));
+    let queued = sys!(libc::SYS_rt_tgsigqueueinfo, process, this, signal, info.as_ptr());
+    if queued != 0 {
+        sys!(libc::SYS_tgkill, process, this, signal);
+    }
 }
 
 /// Queues the signal that was put off; it stays blocked until the entry sets the old mask. Runs on
@@ -337,11 +360,7 @@ pub(crate) extern "C" fn novale_queue_again() {
     for (to, from) in info.iter_mut().zip(&thread.info) {
         *to = from.load(Ordering::Relaxed);
     }
-    let (process, this) = (sys!(libc::SYS_getpid), sys!(libc::SYS_gettid));
-    let queued = sys!(libc::SYS_rt_tgsigqueueinfo, process, this, signal, info.as_ptr());
-    if queued != 0 {
-        sys!(libc::SYS_tgkill, process, this, signal);
-    }
+    queue(signal, &info);
 }
 
 /// A program's handler.
