@@ -20,11 +20,11 @@ use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 use novale_arena::Arena;
-use novale_core::{Fs, OpenOptions, Serial, check, inspect};
+use novale_core::{Fs, OpenOptions, Serial, check, inspect, slot_header};
 use novale_lab::diff::Budget;
 use novale_lab::images::{Image, Pools, Recipe};
 use novale_lab::watchdog::Watchdog;
-use novale_pm::PmOptions;
+use novale_pm::{Pm, PmOptions, SlotSpec};
 use tempfile::TempDir;
 
 const NAME: &str = "the_program_tells_damage";
@@ -47,25 +47,43 @@ struct Expected {
 }
 
 impl Expected {
-    fn of(image: &Image) -> Self {
+    /// Of the image, which is in these files, too.
+    fn of(image: &Image, slots: &[PathBuf]) -> Self {
         let failed = |ok: bool| i32::from(!ok);
-        let open = |read_only| image.pool.open(&PmOptions { read_only, ..PmOptions::default() });
-        let (info, check) = match open(true) {
-            Ok(pm) => {
+        let seen = || with_a_place(slots).or_else(|| open(slots));
+        let (info, check) = match seen() {
+            Some(pm) => {
                 let code = check(&pm, &Serial, &|_| ())
                     .map_or(8, |report| 4 * failed(report.findings.is_empty()));
                 (failed(inspect(&pm).is_ok()), code)
             }
-            Err(_) => (1, 8),
+            None => (1, 8),
         };
-        let mounts = |read_only| {
+        let mounts = |pm: Option<Pm>, read_only| {
             let options = OpenOptions { read_only, now_ns: 1, ..OpenOptions::default() };
             let arena = Arena::anonymous(64 << 20).unwrap();
-            open(read_only).is_ok_and(|pm| Fs::open(pm, arena, &options, &Serial, &|_| ()).is_ok())
+            pm.is_some_and(|pm| Fs::open(pm, arena, &options, &Serial, &|_| ()).is_ok())
         };
-        // For writing comes last: it changes the image.
-        Self { info, check, show: failed(mounts(true)), write: failed(mounts(false)) }
+        // For writing all slots are the pool's, in a copy: it changes the image.
+        let all = image.pool.open(&PmOptions::default()).ok();
+        Self { info, check, show: failed(mounts(seen(), true)), write: failed(mounts(all, false)) }
     }
+}
+
+/// For reading.
+fn open(slots: &[PathBuf]) -> Option<Pm> {
+    let slots: Vec<SlotSpec> = slots.iter().map(SlotSpec::new).collect();
+    Pm::open(&slots, &PmOptions { read_only: true, ..PmOptions::default() }).ok()
+}
+
+/// The pool less its last slot, where that has no place in it: who reads leaves it out.
+fn with_a_place(slots: &[PathBuf]) -> Option<Pm> {
+    let (last, others) = slots.split_last()?;
+    let pm = open(others)?;
+    let info = inspect(&pm).ok()?;
+    let header = slot_header(&open(std::slice::from_ref(last))?).ok()?;
+    let has_none = header.pool_uuid == info.uuid && header.index >= pm.slot_count();
+    has_none.then_some(pm)
 }
 
 /// The image in files, and a directory to mount it on; unmounted when dropped.
@@ -246,7 +264,7 @@ fn as_the_library_does() {
         println!("{recipe}");
         let image = Image::new(&mut pools, &recipe).unwrap();
         let trial = Trial::new(&program, &image);
-        let expected = Expected::of(&image);
+        let expected = Expected::of(&image, &trial.slots);
         trial.expect(&["info"], None, expected.info);
         trial.expect(&["check"], None, expected.check);
         trial.dump();
