@@ -94,10 +94,9 @@ part compile 3000 cargo test --quiet --workspace --no-run
 part build 1200 cargo build --quiet --workspace --lib --bins --tests
 part tidy 1200 "$target/debug/xtask" tidy
 
-# --- three lanes -------------------------------------------------------------------------------
-# Most of these wait, or use one CPU: two lanes leave a sixth of the time of two CPUs. Each lane takes the
-# next that is waiting, the longest first; what must not run beside another, since both install mount(8)'s
-# helper, is one of them.
+# --- two lanes ---------------------------------------------------------------------------------
+# Most of these wait, or use one CPU. Each lane takes the next that is waiting, the longest first; what
+# must not run beside another, since both install mount(8)'s helper, is one of them.
 
 unit_tests() { part cargo 4000 scripts/suites/cargo.sh; }
 demo() { part demo 1800 scripts/demo.sh --once; }
@@ -151,7 +150,6 @@ lane() {
 
 trap 'trap - TERM; kill 0' INT TERM
 printf '%s\n' "${queue[@]}" >"$logs/queue"
-lane &
 lane &
 lane
 wait
