@@ -113,17 +113,8 @@ impl Fs {
     /// [`Error::BadArena`]: damage.
     pub fn is_held_to_write(&self, ino: Ino) -> Result<bool> {
         fence(Ordering::SeqCst);
-        let arena = self.arena();
-        let mut held = false;
-        for client in arena.clients() {
-            let mut holds = false;
-            arena.visit_holds(&client, &mut |_, word| {
-                let key = word.load(Ordering::Acquire);
-                holds |= key & !KEY_OF_PAGES == ino.get() | KEY_WRITES;
-            })?;
-            held |= holds && !arena.is_dead_client(&client);
-        }
-        Ok(held)
+        let writes = |key| key & !KEY_OF_PAGES == ino.get() | KEY_WRITES;
+        Ok(!self.processes_with(&writes)?.is_empty())
     }
 
     /// The processes that live and have the file's own pages mapped.
@@ -131,15 +122,18 @@ impl Fs {
     /// # Errors
     /// [`Error::BadArena`]: damage.
     pub fn mapped_by(&self, ino: Ino) -> Result<Vec<u32>> {
+        self.processes_with(&|key| key & !KEY_WRITES == ino.get() | KEY_OF_PAGES)
+    }
+
+    /// The processes that live and have a hold of which this is so.
+    fn processes_with(&self, is_one: &dyn Fn(u64) -> bool) -> Result<Vec<u32>> {
         let arena = self.arena();
         let mut processes = Vec::new();
         for client in arena.clients() {
-            let mut maps = false;
-            arena.visit_holds(&client, &mut |_, word| {
-                let key = word.load(Ordering::Acquire);
-                maps |= key & !KEY_WRITES == ino.get() | KEY_OF_PAGES;
-            })?;
-            if maps && !arena.is_dead_client(&client) {
+            let mut has = false;
+            arena
+                .visit_holds(&client, &mut |_, word| has |= is_one(word.load(Ordering::Acquire)))?;
+            if has && !arena.is_dead_client(&client) {
                 processes.push(client.process.pid);
             }
         }
