@@ -397,6 +397,16 @@ fn a_blank_line_at_the_end_of_a_log_page_is_blank() {
     }
 }
 
+/// A process died with stores to its mapping in the caches. The next write's undo log held a part of one
+/// of these units, and came to count; power failed. Recovery brought that part back, and not the rest.
+#[test]
+fn an_undo_log_brings_no_unit_back_in_part() {
+    let case = parse_replay(include_str!("found/unit_in_part.txt")).unwrap();
+    if let Err(failure) = explore(&case.steps, &case.options) {
+        panic!("{failure}");
+    }
+}
+
 /// A collapse that its range forbids had taken the file's capabilities before it looked at the range.
 #[test]
 fn a_refused_collapse_leaves_capabilities_alone() {

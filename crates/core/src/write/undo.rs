@@ -18,7 +18,7 @@
 //! Readers wait from the first store in place until (3) is durable.
 
 use arrayvec::ArrayVec;
-use novale_layout::{Entry, PmAddr};
+use novale_layout::{Entry, PAGE, PmAddr};
 use novale_pm::Purpose;
 use novale_policy::Method;
 
@@ -36,6 +36,8 @@ use crate::write::plan::{PagePiece, WritePlan, page_pieces};
 use crate::write::small::PAGES_MAX;
 
 const PAGE_BYTES: usize = 4096;
+/// Bytes that a processor stores at once.
+const UNIT: u64 = 8;
 /// Bytes of a page that are written in place, at most.
 const HALF_PAGE: usize = PAGE_BYTES / 2;
 
@@ -108,12 +110,14 @@ impl Fs {
         parts: &Parts<'_>,
     ) -> Result<Option<Appended>> {
         let mut entries: Vec<Entry> = Vec::new();
-        let mut room = [0; HALF_PAGE];
+        let mut room = [0; HALF_PAGE + 2 * UNIT as usize];
         for (piece, home) in parts {
             let Some(home) = home else { continue };
-            let old = room.get_mut(..piece.bytes.len()).unwrap_or_default();
-            self.pm.load(home.add(piece.from), old)?;
-            entries.extend(redo_entries(piece.offset(), old));
+            let (from, to) = logged_of(piece, locked.view.size());
+            let len = usize::try_from(to - from).unwrap_or(0);
+            let old = room.get_mut(..len).unwrap_or_default();
+            self.pm.load(home.add(from % PAGE), old)?;
+            entries.extend(redo_entries(from, old));
         }
         let mut tx = FileTx::begin(self, call, locked);
         tx.sum(plan.is_single);
@@ -170,6 +174,14 @@ impl Fs {
         tx.stream(tx.page(piece.file_page - first_copied), &page);
         Ok(())
     }
+}
+
+/// The bytes of a file of `size` bytes that are logged of a piece: whole units. A process that has died
+/// may have stored a unit to its mapping that nobody has written back. If a part of it came back from the
+/// log, and the rest did not, the unit were torn.
+fn logged_of(piece: &PagePiece<'_>, size: u64) -> (u64, u64) {
+    let (from, to) = (piece.offset(), piece.offset() + piece.bytes.len() as u64);
+    (from - from % UNIT, to.next_multiple_of(UNIT).min(size.max(to)))
 }
 
 #[cfg(test)]
@@ -259,7 +271,8 @@ mod tests {
         assert!(view.log_pages() < 50, "{}", view.log_pages());
     }
 
-    /// The log of the old bytes counts, and of the new ones some have arrived.
+    /// The log of the old bytes counts, and of the new ones some have arrived. The units at both ends come
+    /// back whole.
     #[test]
     fn recovery_stores_the_old_bytes() {
         let (fs, ino) = filled();
@@ -267,12 +280,12 @@ mod tests {
             let call = fs.begin(crate::op::call::OpKind::Write, &CTX).unwrap();
             let locked = fs.lock_file(&call, ino).unwrap();
             let mut parts = Parts::new();
-            for piece in page_pieces(4000, &[2; 200]) {
+            for piece in page_pieces(4003, &[2; 200]) {
                 parts.push((piece, Some(home(&fs, ino, piece.file_page))));
             }
             let plan = fs
                 .plan(WriteShape {
-                    offset: 4000,
+                    offset: 4003,
                     len: 200,
                     size: 16_384,
                     is_mapped: false,
@@ -281,7 +294,10 @@ mod tests {
                 })
                 .unwrap();
             fs.log_old_bytes(&call, &locked, &plan, &parts).unwrap();
-            fs.pm.fence(fs.pm.stream(home(&fs, ino, 0).add(4010), &[2; 86], Purpose::Data)).end();
+            for (at, len) in [(4000, 96), (4096, 112)] {
+                let home = home(&fs, ino, at / PAGE).add(at % PAGE);
+                fs.pm.fence(fs.pm.stream(home, &[2; 112][..len], Purpose::Data)).end();
+            }
         }
         let fs = reopen(fs.into_pm());
         let mut bytes = vec![0; 4 * PAGE_BYTES];
