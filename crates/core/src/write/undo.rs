@@ -38,6 +38,8 @@ use crate::write::small::PAGES_MAX;
 const PAGE_BYTES: usize = 4096;
 /// Bytes that a processor stores at once.
 const UNIT: u64 = 8;
+/// How much longer what is logged of a piece may be than the piece: less than a unit at each end.
+const BOTH_ENDS: usize = 16;
 /// Bytes of a page that are written in place, at most.
 const HALF_PAGE: usize = PAGE_BYTES / 2;
 
@@ -110,7 +112,7 @@ impl Fs {
         parts: &Parts<'_>,
     ) -> Result<Option<Appended>> {
         let mut entries: Vec<Entry> = Vec::new();
-        let mut room = [0; HALF_PAGE + 2 * UNIT as usize];
+        let mut room = [0; HALF_PAGE + BOTH_ENDS];
         for (piece, home) in parts {
             let Some(home) = home else { continue };
             let (from, to) = logged_of(piece, locked.view.size());
