@@ -73,6 +73,32 @@ fn of_signals_that_come_at_once_each_is_handled_outside_of_calls() {
     is_whole(&scratch, &slot);
 }
 
+/// A signal that came just before the kernel's part of `execve` was put off, and the next program found all
+/// signals blocked.
+#[test]
+fn programs_started_in_a_storm_have_their_mask() {
+    let Some((scratch, slot)) = mounted("programs_started_in_a_storm") else { return };
+    succeeds(&task(&scratch, "starts_in_a_storm").output().unwrap());
+    is_whole(&scratch, &slot);
+}
+
+/// A signal that came to the parent while it forked came to the child once more.
+#[test]
+fn signals_of_a_parent_do_not_come_to_its_children() {
+    let Some((scratch, slot)) = mounted("signals_of_a_parent") else { return };
+    succeeds(&task(&scratch, "forks_in_a_storm").output().unwrap());
+    is_whole(&scratch, &slot);
+}
+
+/// The kernel did not know of a fault that the program had blocked, nor did what a child in its parent's memory
+/// started.
+#[test]
+fn a_blocked_fault_is_blocked_in_what_any_child_starts() {
+    let Some((scratch, slot)) = mounted("a_blocked_fault") else { return };
+    succeeds(&task(&scratch, "blocks_a_fault").output().unwrap());
+    is_whole(&scratch, &slot);
+}
+
 /// Who waits with a mask of its own (`sigsuspend`, `ppoll`) has it in the handler, too.
 #[test]
 fn handlers_have_the_mask_of_who_waits() {
@@ -335,6 +361,133 @@ mod tasks {
         written.write_all_at(&[1; 5000], 0).unwrap();
         let came = QUEUED.each_ref().map(|times| times.load(Ordering::Relaxed));
         assert_eq!(came, [QUEUED_TIMES; 2]);
+    }
+
+    const STARTS: u32 = 60;
+    const FORKS: u32 = 300;
+
+    /// Has a handler called in this process, and what it forks.
+    fn handle(signal: i32, handler: extern "C" fn(i32)) {
+        let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+        action.sa_sigaction = handler as *const () as usize;
+        action.sa_flags = libc::SA_RESTART;
+        let set = unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) };
+        assert_eq!(set, 0);
+    }
+
+    /// Becomes a program that is not served and tells the mask that it has from the kernel.
+    fn tells_its_mask(output: i32) -> ! {
+        let words = [c"grep", c"SigBlk", c"/proc/self/status"];
+        let words = [words[0].as_ptr(), words[1].as_ptr(), words[2].as_ptr(), std::ptr::null()];
+        let environment = [c"NOVALE_DIRECT=".as_ptr(), std::ptr::null()];
+        unsafe { libc::dup2(output, 1) };
+        for path in [c"/bin/grep", c"/usr/bin/grep"] {
+            unsafe { libc::execve(path.as_ptr(), words.as_ptr(), environment.as_ptr()) };
+        }
+        unsafe { libc::_exit(127) }
+    }
+
+    /// Whether a signal has come.
+    static HAS_BEGUN: AtomicBool = AtomicBool::new(false);
+
+    extern "C" fn begins(_: i32) {
+        HAS_BEGUN.store(true, Ordering::Relaxed);
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn starts_in_a_storm() {
+        let path = PathBuf::from(std::env::var_os(PLACE).unwrap()).join("said");
+        let mut random = fastrand::Rng::with_seed(1);
+        // Such that the next program ignores, whenever they come.
+        let signals = [libc::SIGURG, libc::SIGWINCH];
+        for signal in signals {
+            handle(signal, begins);
+        }
+        for _ in 0..STARTS {
+            let said = fs::File::create(&path).unwrap();
+            HAS_BEGUN.store(false, Ordering::Relaxed);
+            let child = unsafe { libc::fork() };
+            if child == 0 {
+                while !HAS_BEGUN.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+                tells_its_mask(said.as_raw_fd());
+            }
+            let mut status = 0;
+            while unsafe { libc::waitpid(child, &raw mut status, libc::WNOHANG) } == 0 {
+                unsafe { libc::kill(child, signals[random.usize(..2)]) };
+                // Signals without a pause keep the child from getting far.
+                (0..random.u16(..1000)).for_each(|_| std::hint::spin_loop());
+            }
+            let said = fs::read_to_string(&path).unwrap();
+            assert_eq!((status, said.as_str()), (0, "SigBlk:\t0000000000000000\n"));
+        }
+    }
+
+    static PARENT: AtomicU32 = AtomicU32::new(0);
+    /// Signals that came to another process than they were sent to.
+    static ASTRAY: AtomicU32 = AtomicU32::new(0);
+
+    extern "C" fn is_the_parents(_: i32) {
+        let astray = std::process::id() != PARENT.load(Ordering::Relaxed);
+        ASTRAY.fetch_add(u32::from(astray), Ordering::Relaxed);
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn forks_in_a_storm() {
+        PARENT.store(std::process::id(), Ordering::Relaxed);
+        handle(libc::SIGURG, is_the_parents);
+        let (to, is_over) = (unsafe { libc::pthread_self() }, AtomicBool::new(false));
+        let send = || {
+            while !is_over.load(Ordering::Relaxed) {
+                unsafe { libc::pthread_kill(to, libc::SIGURG) };
+                std::thread::yield_now();
+            }
+        };
+        let mut astray = 0;
+        std::thread::scope(|scope| {
+            scope.spawn(send);
+            for _ in 0..FORKS {
+                let child = unsafe { libc::fork() };
+                if child == 0 {
+                    let astray = ASTRAY.load(Ordering::Relaxed);
+                    unsafe { libc::_exit(i32::from(astray != 0)) };
+                }
+                let mut status = 0;
+                while unsafe { libc::waitpid(child, &raw mut status, 0) } != child {}
+                astray += status;
+            }
+            is_over.store(true, Ordering::Relaxed);
+        });
+        assert_eq!(astray, 0);
+    }
+
+    extern "C" fn tells_its_mask_to(output: *mut libc::c_void) -> libc::c_int {
+        tells_its_mask(i32::try_from(output as usize).unwrap_or(-1))
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn blocks_a_fault() {
+        let path = PathBuf::from(std::env::var_os(PLACE).unwrap()).join("said");
+        let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
+        unsafe { libc::sigaddset(&raw mut set, libc::SIGSEGV) };
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const set, std::ptr::null_mut()) };
+        for flags in [libc::CLONE_VM | libc::CLONE_VFORK, 0] {
+            let said = fs::File::create(&path).unwrap();
+            let mut stack = vec![0_u8; 1 << 20];
+            let top = stack.as_mut_ptr_range().end;
+            let output = usize::try_from(said.as_raw_fd()).unwrap() as *mut libc::c_void;
+            let child = unsafe {
+                libc::clone(tells_its_mask_to, top.cast(), flags | libc::SIGCHLD, output)
+            };
+            let mut status = 0;
+            assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+            let said = fs::read_to_string(&path).unwrap();
+            assert_eq!((status, said.as_str()), (0, "SigBlk:\t0000000000000400\n"));
+        }
     }
 
     /// Whether SIGUSR2 was blocked in the handler of SIGUSR1.

@@ -22,6 +22,8 @@ pub(crate) enum Outcome {
     Lend,
     /// The kernel does it, and a child uses this thread's memory beside it.
     Share,
+    /// The signals that have come are handled, and then the call is made again.
+    Again,
 }
 
 /// The six arguments of a system call, as they stand in registers.

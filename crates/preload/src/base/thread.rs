@@ -24,7 +24,8 @@ pub(crate) struct Thread {
     pub(crate) mask: AtomicU64,
     /// The signal put off, as the kernel told it, 0 if none; then 128 bytes of `siginfo_t`.
     pub(crate) signal: AtomicU32,
-    _pad: u32,
+    /// 1 while handlers run though the thread is inside ([`crate::process::exec_call`]).
+    pub(crate) handles_inside: AtomicU32,
     pub(crate) info: [AtomicU64; 16],
     /// The description in use plus 1; [`crate::hazard`] reads it from other threads.
     pub(crate) hazard: AtomicU64,
@@ -35,7 +36,8 @@ pub(crate) struct Thread {
     /// Why the kernel makes the call, plus 1, as [`crate::base::report`] is told; 0 where nobody has
     /// said.
     pub(crate) why: AtomicU32,
-    _pad_why: u32,
+    /// Attempts of the call that starts another program which signals have ended, one after the other.
+    pub(crate) exec_attempts: AtomicU32,
     /// What is to be called when the thread ends, and with what; nulls after the last.
     ends: [[AtomicU64; 2]; ENDS],
     /// The environment made for a child's next program: start and bytes ([`crate::process::exec`]).

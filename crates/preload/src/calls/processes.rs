@@ -13,7 +13,7 @@ use crate::mounts::{self, helper, state};
 use crate::numbers::{self, limits};
 use crate::paths;
 use crate::process::exec::{self, Changed};
-use crate::process::{confined, masks, signals};
+use crate::process::{confined, exec_call, masks, signals};
 
 /// `clone` and its kin: `flags` say what the child shares.
 pub(crate) fn clone(number: i64, args: &Args) -> Outcome {
@@ -89,6 +89,7 @@ fn fork(number: i64, args: &Args) -> Ret {
     paths::before_fork();
     signals::before_fork();
     HEAP.before_fork();
+    let is_parents = masks::before_fork();
     let result = sys!(number, args[0], args[1], args[2], args[3], args[4], args[5]);
     HEAP.after_fork();
     signals::fork_done();
@@ -108,6 +109,9 @@ fn fork(number: i64, args: &Args) -> Ret {
         numbers::after_fork();
         paths::after_fork();
         current().forget_ends();
+        if is_parents {
+            masks::forget_noted();
+        }
     }
     match gate {
         Some(gate) if result == 0 => gate.pass(),
@@ -142,12 +146,10 @@ pub(crate) fn exec(number: i64, args: &Args) -> Outcome {
     if let Some(kept) = &kept {
         *environment = kept.as_ptr() as u64;
     }
-    masks::before_exec();
-    let result = sys!(number, given[0], given[1], given[2], given[3], given[4], given[5]);
-    masks::exec_failed();
+    let result = exec_call::exec(number, &given);
     maps::resume();
     drop(quiet);
-    Outcome::Done(result)
+    result.map_or(Outcome::Again, Outcome::Done)
 }
 
 /// `exit_group`: leaves the pools, so that nobody has to find the process dead.

@@ -189,7 +189,7 @@ pub(crate) fn counted(number: i64, args: &Args, serve: impl FnOnce() -> Outcome)
             counters.bytes(index, Err(why), call.moved(args, 0));
             outcome
         }
-        Outcome::Lend | Outcome::Share => outcome,
+        Outcome::Lend | Outcome::Share | Outcome::Again => outcome,
     }
 }
 

@@ -34,8 +34,8 @@ struct Frame {
 /// negative, stands above the number.
 const LOOKED_AT: u64 = 1 << 63;
 
-/// Serves a call. Returns 0 when it is done, its result in the frame, 1 when the kernel is to do it, and
-/// 2 when what comes of that is to be looked at.
+/// Serves a call. Returns 0 when it is done, its result in the frame, 1 when the kernel is to do it, 2 when
+/// what comes of that is to be looked at, and 3 when it is to be made again.
 #[unsafe(no_mangle)]
 extern "C" fn novale_serve(frame: &mut Frame) -> u64 {
     let Frame { number, rdi, rsi, rdx, r10, r8, r9 } = *frame;
@@ -70,6 +70,7 @@ extern "C" fn novale_serve(frame: &mut Frame) -> u64 {
             current().depth.store(SHARED, Ordering::Relaxed);
             1
         }
+        Outcome::Again => 3,
     });
     // A bug of this library must not unwind into libc.
     let left_to_kernel = std::panic::catch_unwind(serve).unwrap_or(0);
@@ -268,6 +269,8 @@ global_asm!(
     "jmp r11",
     // The kernel makes the call here, outside of the library; what came of it is looked at.
     "11:",
+    "cmp ecx, 3",
+    "je 2b",
     "push rax",
     "syscall",
     "pop rcx",

@@ -31,7 +31,7 @@ fn block(signals: u64) -> u64 {
 
 /// Blocks all but the faults, as if a signal had been put off: on the way out the thread's `mask` is set.
 /// A fault that was sent and waits goes on waiting.
-fn block_all(thread: &Thread) {
+pub(super) fn block_all(thread: &Thread) {
     let before = block(!FAULTS);
     // One may just have been put off, and knows the mask.
     if thread.pending.load(Ordering::Relaxed) == 0 {
@@ -72,23 +72,36 @@ pub(crate) fn change(args: &Args) -> Option<Ret> {
     Some(0)
 }
 
-/// The next program begins with the signals blocked that this one has blocked itself.
-pub(crate) fn before_exec() {
-    let thread = current();
-    let blocked = thread.blocked.load(Ordering::Relaxed);
-    if blocked != 0 {
-        block_all(thread);
-    }
-    if thread.pending.load(Ordering::Relaxed) != 0 {
-        set_mask(thread.mask.load(Ordering::Relaxed) | blocked);
-    }
+/// The next program begins with the signals blocked that this one has blocked itself, of which the kernel
+/// knows some.
+pub(super) fn for_next_program(in_kernel: u64) -> u64 {
+    in_kernel | current().blocked.load(Ordering::Relaxed)
 }
 
-/// There is no next program.
-pub(crate) fn exec_failed() {
-    if current().pending.load(Ordering::Relaxed) != 0 {
-        block(!FAULTS);
+/// Makes a call that starts another program, of a child in its parent's memory, which no call that changes
+/// the mask tells its own.
+pub(super) fn with_faults_blocked(call: impl FnOnce() -> Ret) -> Ret {
+    let blocked = current().blocked.load(Ordering::Relaxed);
+    if blocked == 0 {
+        return call();
     }
+    let before = block(blocked);
+    let failed = call();
+    set_mask(before);
+    failed
+}
+
+/// Keeps signals from coming until the call has ended, the child of a fork included; true where one was
+/// noted before that.
+pub(crate) fn before_fork() -> bool {
+    let thread = current();
+    block_all(thread);
+    thread.signal.load(Ordering::Relaxed) != 0
+}
+
+/// In the child of a fork: the signal that was noted is its parent's.
+pub(crate) fn forget_noted() {
+    current().signal.store(0, Ordering::Relaxed);
 }
 
 /// What the kernel would not have had arrive: true where it was a blocked fault, and is dealt with.

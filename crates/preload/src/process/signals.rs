@@ -17,7 +17,7 @@ use crate::base::lock::Lock;
 use crate::base::sys::{Args, Ret, fail, sys};
 use crate::base::thread::{self, FAULTS, Thread, current};
 use crate::maps::growing;
-use crate::process::masks;
+use crate::process::{exec_call, masks};
 
 const SIGNALS: usize = 65;
 /// What is blocked, as the kernel tells it, where all signals are but those of faults.
@@ -281,7 +281,9 @@ extern "C" fn arrived(signal: i32, info: *mut libc::siginfo_t, context: *mut c_v
 
 /// Whether a signal that came inside can be put off: of faults, which nothing blocks, one at most.
 fn can_wait(thread: &Thread, signal: i32) -> bool {
-    masks::bit(signal) & FAULTS == 0 || thread.pending.load(Ordering::Relaxed) == 0
+    let is_fault = masks::bit(signal) & FAULTS != 0;
+    let comes_again = is_fault && thread.pending.load(Ordering::Relaxed) != 0;
+    !comes_again && !exec_call::handles_inside(thread)
 }
 
 /// Whether what was touched is a slot's that has failed: the call that did it will say so.
@@ -326,6 +328,11 @@ unsafe fn put_off(
     let is_first = thread.pending.swap(1, Ordering::Relaxed) == 0;
     if is_first || before & BLOCKED != BLOCKED {
         thread.mask.store(before, Ordering::Relaxed);
+    }
+    // SAFETY: the kernel's context, valid while the handler runs.
+    let registers = unsafe { &mut (*context).uc_mcontext.gregs };
+    if let Some(at) = registers.get_mut(libc::REG_RIP as usize) {
+        *at = exec_call::goes_on_at(at.cast_unsigned()).cast_signed();
     }
     // SAFETY: a siginfo_t is 128 bytes, 16 words.
     let info = unsafe { info.cast::<[u64; 16]>().read() };
