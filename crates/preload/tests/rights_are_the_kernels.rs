@@ -299,6 +299,11 @@ mod tasks {
         file.seek(std::io::SeekFrom::Start(LIMIT)).unwrap();
         file.write_all(b"more").unwrap();
         assert_eq!(fs::metadata(&path).unwrap().len(), LIMIT + 4);
+        // The kernel has not seen it grow, and goes by the end that it knows.
+        file.write_all_at(b"more", LIMIT + 4).unwrap();
+        limit_sizes(LIMIT + 8);
+        assert!(is_refused(appending.write(b"more").unwrap_err()));
+        assert!(is_refused(file.set_len(LIMIT + 9).unwrap_err()));
     }
 
     #[test]

@@ -209,6 +209,10 @@ fn served(file: &File, result: Result<Ret, Refused>) -> Served {
                 // By the mode that it knows it takes set-id bits away, or does not.
                 kernel::know_length(file.fd, &file.description);
             }
+            if why == Why::SizeLimit {
+                // What is appended begins for it where it knows the end to be.
+                kernel::know_end(file.fd, &file.description);
+            }
             if taken { None } else { Some(fail(libc::EIO)) }
         }
     }
