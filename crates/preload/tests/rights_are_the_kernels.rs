@@ -304,6 +304,15 @@ mod tasks {
         limit_sizes(LIMIT + 8);
         assert!(is_refused(appending.write(b"more").unwrap_err()));
         assert!(is_refused(file.set_len(LIMIT + 9).unwrap_err()));
+        // Nor where all of a descriptor is its own, since the file was mapped by it.
+        limit_sizes(libc::RLIM_INFINITY);
+        let mapped = OpenOptions::new().read(true).append(true).open(&path).unwrap();
+        let (access, shared, number) = (libc::PROT_READ, libc::MAP_SHARED, mapped.as_raw_fd());
+        let map = unsafe { libc::mmap(std::ptr::null_mut(), 4096, access, shared, number, 0) };
+        assert_eq!(unsafe { libc::munmap(map, 4096) }, 0);
+        file.write_all_at(b"more", LIMIT + 8).unwrap();
+        limit_sizes(LIMIT + 12);
+        assert!(is_refused((&mapped).write(b"more").unwrap_err()));
     }
 
     #[test]

@@ -76,6 +76,8 @@ promises! {
     what_one_thread_may_not_do_whose_rights_are_its_own: runs_with_the_daemon alone;
     /// It locked the pool and the arena as well: all memory of the machine, perhaps, and more than it may.
     what_locks_all_its_memory_locks_no_pool: runs_with_the_daemon locks_its_memory;
+    /// Pool and arena counted: a shell that was told `ulimit -v` could allocate nothing any more, and ended.
+    what_limits_its_memory_has_all_of_it: runs_with_the_daemon limits_its_memory;
 }
 
 /// The limit of descriptors was taken for 0 and set to that: no program could open anything.
@@ -208,6 +210,24 @@ mod tasks {
         let in_memory = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
         let kb = in_memory.trim().split(' ').next().unwrap().parse::<u64>().unwrap();
         assert!(kb < 200_000, "{kb} KB are in memory");
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn limits_its_memory() {
+        const MORE: usize = 16 << 20;
+        let mut file =
+            OpenOptions::new().read(true).append(true).create(true).open(at("limited")).unwrap();
+        file.write_all(b"before ").unwrap();
+        let statm = fs::read_to_string("/proc/self/statm").unwrap();
+        let mapped = statm.split(' ').next().unwrap().parse::<u64>().unwrap() * 4096;
+        let limit = libc::rlimit { rlim_cur: mapped, rlim_max: libc::RLIM_INFINITY };
+        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) }, 0);
+        let (access, own) = (libc::PROT_READ, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        let more = unsafe { libc::mmap(std::ptr::null_mut(), MORE, access, own, -1, 0) };
+        assert_ne!(more, libc::MAP_FAILED);
+        file.write_all(b"after").unwrap();
+        assert_eq!(fs::read(at("limited")).unwrap(), b"before after");
     }
 
     /// Lays a rule on this process, by which it makes no folders, and looks at what it does then.

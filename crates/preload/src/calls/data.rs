@@ -49,6 +49,9 @@ pub(crate) fn file(fd: u64) -> Option<File> {
     let fd = descriptor(fd);
     let description = table::get(fd)?;
     if description.is(DIRECTORY | MAPPED) {
+        if state::has_size_limit() {
+            kernel::know_end(fd, &description);
+        }
         return None;
     }
     let fs = mounts::fs(description.mount())?;

@@ -222,13 +222,19 @@ pub(crate) fn elsewhere(number: i64, args: &Args) -> Served {
 pub(crate) fn limits(number: i64, args: &Args) -> Served {
     // How many descriptors there may be is asked of the numbers in use.
     numbers::clear();
-    if let Some(limit) = new_limit(number, args) {
+    let asked = new_limit(number, args);
+    if let Some((libc::RLIMIT_NOFILE, limit)) = asked {
         // The kernel puts nothing in the place of a number that is not below it.
         table::each(&mut |fd, description| {
             if fd as u64 >= limit {
                 kernel::take(description);
             }
         });
+    }
+    if let Some((libc::RLIMIT_AS, limit)) = asked
+        && !confined::before_limit_of_memory(limit)
+    {
+        return Some(fail(libc::EAGAIN));
     }
     let result = limits::change_limits(|| {
         sys!(number, args[0], args[1], args[2], args[3], args[4], args[5])
@@ -237,16 +243,16 @@ pub(crate) fn limits(number: i64, args: &Args) -> Served {
     Some(result)
 }
 
-/// How many descriptors there may be, where a call says so of this process.
-fn new_limit(number: i64, args: &Args) -> Option<u64> {
+/// A resource and its limit from now on, where a call says so of this process.
+fn new_limit(number: i64, args: &Args) -> Option<(libc::__rlimit_resource_t, u64)> {
     let [first, second, third, ..] = *args;
     let (whose, resource, given) = match number {
         libc::SYS_prlimit64 => (first as i32, second, third),
         _ => (0, first, second),
     };
     let is_own = whose == 0 || Ret::from(whose) == sys!(libc::SYS_getpid);
-    let is_asked = is_own && resource as u32 == libc::RLIMIT_NOFILE;
-    guard::load(given).filter(|_| is_asked && given != 0)
+    let limit = guard::load(given).filter(|_| is_own && given != 0)?;
+    Some((resource as libc::__rlimit_resource_t, limit))
 }
 
 /// `umask(mask)`.

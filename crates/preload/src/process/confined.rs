@@ -1,5 +1,5 @@
-//! Programs that confine themselves (Landlock, seccomp), that lock all their memory, or whose threads no longer
-//! share their descriptors: from then on everything is the kernel's.
+//! Programs that confine themselves (Landlock, seccomp), that lock all their memory or limit their address space,
+//! or whose threads no longer share their descriptors: from then on everything is the kernel's.
 //!
 //! Such a rule binds the system calls that a process makes, and here none are made. So before a program
 //! lays one on itself,
@@ -8,7 +8,8 @@
 //! 3. its calls no longer come here, but for those of processes and signals, which need it.
 //!
 //! To lock all memory (`mlockall`) is not to lock the pool and the arena, which may be all that the machine has
-//! and more than the process may lock.
+//! and more than the process may lock. Nor do they count where a program limits its address space
+//! (`RLIMIT_AS`): it could map nothing more.
 //!
 //! The rule may be one thread's alone: everything is given up for the whole process. A child of fork has
 //! what its parent had, nothing. The programs that it starts are told nothing of the mounts; those that
@@ -20,7 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use novale_posix::report::Event;
 
 use crate::base::settings::Variable;
-use crate::base::sys::{Args, Served, fail, sys};
+use crate::base::sys::{Args, Fd, Served, fail, sys};
 use crate::base::{classes, guard, report};
 use crate::fds::kernel;
 use crate::fds::table::{self, Quiet, SHARED};
@@ -60,6 +61,10 @@ const STAY_WITH_MAPPINGS: &[i64] = &[
 const LESSENS: &[i32] =
     &[libc::PR_SET_NO_NEW_PRIVS, libc::PR_SET_SECUREBITS, libc::PR_CAPBSET_DROP];
 
+/// Bytes of `/proc/self/statm` at most.
+const STATM_MAX: usize = 128;
+const PAGE: u64 = 4096;
+
 static CONFINED: AtomicBool = AtomicBool::new(false);
 
 /// Whether the process has confined itself.
@@ -85,6 +90,25 @@ pub(crate) fn before_rule(number: i64, args: &Args) -> Served {
 /// threads. False where everything can't be given up.
 pub(crate) fn before_own_descriptors(is_alone: impl FnOnce() -> bool) -> bool {
     is() || is_alone() || leave_everything()
+}
+
+/// Before the program limits its address space to so many bytes. A limit that leaves room for as much again as is
+/// mapped now, pools and arenas included, is none for those. False where everything can't be given up.
+pub(crate) fn before_limit_of_memory(bytes: u64) -> bool {
+    is() || bytes / 2 >= mapped() || leave_everything()
+}
+
+/// Bytes of the address space that are in use; where that is not told, all.
+fn mapped() -> u64 {
+    let flags = libc::O_RDONLY | libc::O_CLOEXEC;
+    let path = c"/proc/self/statm".as_ptr();
+    let mut room = [0; STATM_MAX];
+    let open = || sys!(libc::SYS_openat, libc::AT_FDCWD, path, flags, 0);
+    let read = |file: &Fd| sys!(libc::SYS_read, file.number(), room.as_mut_ptr(), STATM_MAX);
+    let got = Fd::new(open()).as_ref().map(read).and_then(|len| usize::try_from(len).ok());
+    let text = got.and_then(|len| std::str::from_utf8(room.get(..len)?).ok());
+    let pages = text.and_then(|text| text.split(' ').next()?.parse::<u64>().ok());
+    pages.map_or(u64::MAX, |pages| pages.saturating_mul(PAGE))
 }
 
 /// Gives up everything, for the whole process; false where that can't be.
