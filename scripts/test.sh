@@ -94,11 +94,16 @@ part compile 3000 cargo test --quiet --workspace --no-run
 part build 1200 cargo build --quiet --workspace --lib --bins --tests
 part tidy 1200 "$target/debug/xtask" tidy
 
-# --- two lanes ---------------------------------------------------------------------------------
+# --- three lanes -------------------------------------------------------------------------------
 # Most of these wait, or use one CPU. Each lane takes the next that is waiting, the longest first; what
 # must not run beside another, since both install mount(8)'s helper, is one of them.
 
-unit_tests() { part cargo 4000 scripts/suites/cargo.sh; }
+export NOVALE_CLAIMS=$logs/claims
+rm -rf "$NOVALE_CLAIMS"
+mkdir "$NOVALE_CLAIMS"
+unit_tests() { part cargo 4000 scripts/suites/cargo.sh programs; }
+unit_tests_beside() { part cargo-beside 4000 scripts/suites/cargo.sh programs; }
+doctests() { part doctests 800 scripts/suites/cargo.sh doc; }
 demo() { part demo 1800 scripts/demo.sh --once; }
 programs() {
   part direct 1200 scripts/suites/direct.sh
@@ -126,10 +131,10 @@ others() {
 }
 unmounted() { part mounted 10 scripts/suites/absent.sh 'all suites on a mount: novale was not built'; }
 
-queue=(unit_tests crash_lab)
+queue=(unit_tests unit_tests_beside crash_lab doctests)
 if [ -x "$novale" ]; then
-  queue=(unit_tests demo programs c_interface kernel_view crash_lab file_exerciser failing_calls
-    stress table others)
+  queue=(unit_tests demo unit_tests_beside programs c_interface kernel_view crash_lab file_exerciser
+    failing_calls stress table doctests others)
 else
   queue+=(unmounted)
 fi
@@ -150,6 +155,7 @@ lane() {
 
 trap 'trap - TERM; kill 0' INT TERM
 printf '%s\n' "${queue[@]}" >"$logs/queue"
+lane &
 lane &
 lane
 wait

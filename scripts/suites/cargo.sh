@@ -1,26 +1,35 @@
 #!/usr/bin/env bash
-# All tests of the workspace, doctests included, counted one by one.
+# Tests of the workspace, counted one by one: cargo.sh [doc|programs]. Both where none is named. Of those
+# that share the folder $NOVALE_CLAIMS each runs a part of the programs (claimed.sh).
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/../lib.sh"
 cd "$root"
 
-log=$target/test/cargo-output.log
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+log=$scratch/output.log
+export NOVALE_CLAIMS=${NOVALE_CLAIMS:-$scratch}
 need python3 python3-minimal || echo 'python3 is missing: what needs it says so'
-mkdir -p "${log%/*}"
-
-# The stable rustdoc accepts any error code in a compile_fail doctest; with this wrapper it compares.
-export RUSTDOC=$root/scripts/suites/rustdoc.sh
-
-# A canary: a doctest with the wrong error code must fail, or the codes prove nothing.
-canary=$(mktemp -d)
-trap 'rm -rf "$canary"' EXIT
-# shellcheck disable=SC2016
-printf '//! ```compile_fail,E0001\n//! let x: u8 = "";\n//! ```\n' >"$canary/lib.rs"
-check 'doctests compare error codes' \
-  refuses "$RUSTDOC" --test --edition 2024 --crate-name canary "$canary/lib.rs"
-
 status=0
-cargo test --workspace --no-fail-fast -- --show-output 2>&1 | tee "$log" || status=$?
+
+run_tests() { # ARGUMENT...: what cargo is to test
+  cargo test --workspace --no-fail-fast "$@" -- --show-output 2>&1 | tee -a "$log" || status=$?
+}
+
+if [ "${1:-doc}" = doc ]; then
+  # The stable rustdoc accepts any error code in a compile_fail doctest; with this wrapper it compares.
+  export RUSTDOC=$root/scripts/suites/rustdoc.sh
+  # A canary: a doctest with the wrong error code must fail, or the codes prove nothing.
+  # shellcheck disable=SC2016
+  printf '//! ```compile_fail,E0001\n//! let x: u8 = "";\n//! ```\n' >"$scratch/lib.rs"
+  check 'doctests compare error codes' \
+    refuses "$RUSTDOC" --test --edition 2024 --crate-name canary "$scratch/lib.rs"
+  run_tests --doc
+fi
+if [ "${1:-programs}" = programs ]; then
+  run_tests --config "target.'cfg(all())'.runner = '$root/scripts/suites/claimed.sh'" \
+    --lib --bins --tests
+fi
 
 count() { # passed|failed|ignored
   awk -v word="$1" '/^test result:/ { for (i = 2; i <= NF; i++) if ($i ~ "^" word) n += $(i - 1) }
