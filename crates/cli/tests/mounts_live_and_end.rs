@@ -250,6 +250,20 @@ fn a_dead_mount_leaves_no_arena_also_when_its_pool_was_moved() {
     assert!(arenas(&moved).is_empty());
 }
 
+/// A pool was made where another one's clients had been killed: their arena took memory until the machine
+/// was started again.
+#[test]
+fn a_pool_made_over_another_leaves_no_arena_of_that_one() {
+    let Some(scratch) = Scratch::for_mount("a_pool_made_over_another") else { return };
+    let slot = scratch.pool();
+    novale(&["mount", &slot, &scratch.dir()]).ok();
+    assert!(ends(signal_daemon(&slot, Signal::KILL)));
+    let left = arenas(&slot);
+    assert_eq!(left.len(), 1);
+    novale(&["mkfs", "--force", &slot]).ok();
+    assert!(!left[0].exists());
+}
+
 /// umount waited ten minutes in silence for a daemon that served the other mount.
 #[test]
 fn umount_says_when_the_pool_is_mounted_elsewhere_too() {

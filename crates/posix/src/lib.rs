@@ -71,7 +71,7 @@ pub use hold::{hold_same, lookup_held};
 pub use listing::{Span, after_dots, list, list_dots};
 pub use make::{
     MakeError, MakePool, OUR_FORMAT, foreign_slot, make_pool, make_slot_file, mkfs_options,
-    slot_head, what_it_holds,
+    mkfs_over, slot_head, what_it_holds,
 };
 pub use map::{Map, Replica};
 pub use novale_pm::{slot_failed_at, survive_failing_slots};

@@ -5,12 +5,13 @@ use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use novale_core::{MkfsOptions, Mode, UpdatePolicy, mkfs};
+use novale_core::{MkfsOptions, Mode, UpdatePolicy, mkfs, slot_header};
 use novale_layout::{PmAddr, known_signature};
 use novale_pm::{Pm, PmError, PmOptions, SlotSpec};
 use uuid::Uuid;
 
 use crate::errno::{errno, pm_errno};
+use crate::join::ArenaFile;
 use crate::wall_clock_ns;
 
 /// How much of a slot is looked at to tell what it holds: where the marks of all known formats are.
@@ -144,8 +145,21 @@ pub fn make_pool(slots: &[impl AsRef<Path>], how: &MakePool) -> Result<(), MakeE
         }
     }
     let MakePool { lanes, method, mode, .. } = *how;
-    mkfs(&pm, &MkfsOptions { update: method, mode, ..mkfs_options(lanes, paths.len()) })?;
+    mkfs_over(&pm, &MkfsOptions { update: method, mode, ..mkfs_options(lanes, paths.len()) })?;
     made.0.clear();
+    Ok(())
+}
+
+/// Makes a pool of mapped slots, as [`mkfs`] does. Where they were another pool, the arena goes that its
+/// clients left when they were killed. The caller has the slots' locks.
+///
+/// # Errors
+/// Those of [`mkfs`].
+pub fn mkfs_over(pm: &Pm, options: &MkfsOptions) -> Result<(), novale_core::Error> {
+    let older = slot_header(pm).ok().and_then(|header| ArenaFile::of(pm, header.pool_uuid).ok());
+    mkfs(pm, options)?;
+    // The pool is made, whatever becomes of memory that nobody uses.
+    older.map_or(Ok(()), |arena| arena.remove()).unwrap_or(());
     Ok(())
 }
 

@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
-use novale_core::{FIRST_SLOT_BYTES_MIN, MkfsOptions, SLOT_BYTES_MIN, mkfs, mkfs_check};
+use novale_core::{FIRST_SLOT_BYTES_MIN, MkfsOptions, SLOT_BYTES_MIN, mkfs_check};
 use novale_pm::{PmOptions, SlotMemory};
-use novale_posix::{foreign_slot, mkfs_options};
+use novale_posix::{foreign_slot, mkfs_options, mkfs_over};
 use serde::Serialize;
 use uuid::Uuid;
 
@@ -104,7 +104,7 @@ fn make(
         let path = paths.get(usize::from(slot)).map(|path| path.display().to_string());
         bail!("{}: {ANOTHERS}", path.unwrap_or_default());
     }
-    mkfs(&pm, options)?;
+    mkfs_over(&pm, options)?;
     let slot = |slot| (pm.slot_len(slot), pm.slot_memory(slot));
     Ok((0..pm.slot_count()).map(slot).collect())
 }

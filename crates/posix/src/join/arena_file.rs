@@ -69,7 +69,7 @@ impl ArenaFile {
     }
 
     /// The arena of a mapped pool.
-    pub(super) fn of(pm: &Pm, pool_uuid: [u8; 16]) -> Result<Self, JoinError> {
+    pub(crate) fn of(pm: &Pm, pool_uuid: [u8; 16]) -> Result<Self, JoinError> {
         let slot = pm.slot_file(0).map(File::metadata).transpose();
         let slot = slot.map_err(|source| JoinError::io("slot 0", source))?;
         let missing = || JoinError::io("slot 0", std::io::ErrorKind::NotFound.into());
