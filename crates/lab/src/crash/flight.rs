@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
 use std::thread::{ScopedJoinHandle, ThreadId};
 
-use novale_core::{Fs, OpenOptions};
+use novale_core::{Fs, OpenOptions, UpdatePolicy};
 use novale_model::Model;
 
 use super::explorer::{Explorer, Live, check_alike, visible_after_crash};
@@ -105,9 +105,13 @@ impl Explorer<'_> {
             return 1;
         }
         let rest = steps.get(index..).unwrap_or_default().iter().take(CALLS_MAX);
+        let is_mapping = self.options.core.update == UpdatePolicy::Zcl;
         let alone = |(at, step): (usize, &Step)| {
             let earlier = rest.clone().take(at);
-            !joins(step) || earlier.clone().any(|other| meets(step, other) || meets(other, step))
+            // A copy from a mapping: what another one writes to the file meanwhile changes in place.
+            let maps = is_mapping && matches!(step, Step::Copy { .. });
+            maps || !joins(step)
+                || earlier.clone().any(|other| meets(step, other) || meets(other, step))
         };
         rest.clone().enumerate().position(alone).unwrap_or(rest.len()).max(1)
     }
