@@ -33,6 +33,15 @@ fn a_program_is_started_in_the_middle_of_a_long_write() {
     is_whole(&scratch, &slot);
 }
 
+/// What the process had left before each program that could not be started stayed with it: descriptors, the whole
+/// pool once more in its address space, and a place among the clients, of which there are 512.
+#[test]
+fn what_starts_no_program_keeps_what_it_has() {
+    let Some((scratch, slot)) = mounted("what_starts_no_program") else { return };
+    succeeds(&task(&scratch, "starts_none").output().unwrap());
+    is_whole(&scratch, &slot);
+}
+
 mod tasks {
     use std::ffi::{CStr, CString};
     use std::os::unix::ffi::OsStrExt;
@@ -196,5 +205,33 @@ mod tasks {
         }
         let mut next = std::process::Command::new("echo");
         panic!("{}", next.arg("the next program").exec());
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn starts_none() {
+        let place = PathBuf::from(std::env::var_os(PLACE).unwrap());
+        let file = std::fs::File::create(place.join("file")).unwrap();
+        let path = place.join("none");
+        std::fs::write(&path, b"not a program").unwrap();
+        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755))
+            .unwrap();
+        let has = || {
+            let lines = std::fs::read_to_string("/proc/self/maps").unwrap().lines().count();
+            (std::fs::read_dir("/proc/self/fd").unwrap().count(), lines)
+        };
+        let paths = [&path, &place.join("nothing")];
+        let paths = paths.map(|path| CString::new(path.as_os_str().as_bytes()).unwrap());
+        let start = |path: &CString| {
+            let words = [path.as_ptr(), std::ptr::null()];
+            assert_eq!(unsafe { libc::execv(path.as_ptr(), words.as_ptr()) }, -1);
+            file.write_all_at(b"goes on", 0).unwrap();
+        };
+        paths.iter().for_each(start);
+        let before = has();
+        for _ in 0..5 {
+            paths.iter().for_each(start);
+        }
+        assert_eq!(has(), before);
     }
 }

@@ -140,16 +140,31 @@ pub(crate) fn exec(number: i64, args: &Args) -> Outcome {
     if let Some(changed) = &changed {
         *environment = changed.environment;
     }
-    maps::suspend();
-    mounts::leave();
+    let left = (!is_in_vain(number, args)).then(|| {
+        maps::suspend();
+        mounts::leave()
+    });
     let kept = if confined::is() { confined::environment(*environment) } else { None };
     if let Some(kept) = &kept {
         *environment = kept.as_ptr() as u64;
     }
     let result = exec_call::exec(number, &given);
-    maps::resume();
+    if let Some(left) = left {
+        left.free();
+        maps::resume();
+    }
     drop(quiet);
     result.map_or(Outcome::Again, Outcome::Done)
+}
+
+/// Whether there is no program to start, as in most of the directories that one is sought in: nothing is left
+/// and joined again for that. A process that becomes one all the same, which was made in this moment, stays a
+/// client that nobody has to wait for, as no thread of it is inside.
+fn is_in_vain(number: i64, args: &Args) -> bool {
+    let (dir, may_run, as_effective) = (libc::AT_FDCWD, libc::X_OK, libc::AT_EACCESS);
+    let ask = || sys!(libc::SYS_faccessat2, dir, args[0], may_run, as_effective);
+    let refused = [libc::ENOENT, libc::ENOTDIR, libc::EACCES].map(fail);
+    number == libc::SYS_execve && refused.contains(&ask())
 }
 
 /// `exit_group`: leaves the pools, so that nobody has to find the process dead.
@@ -158,7 +173,7 @@ pub(crate) fn exit_process(args: &Args) -> Outcome {
     // A thread that stores to what is mapped is not inside: others settle for the process then.
     let quiet = Quiet::of_call();
     if quiet.wait(BRIEFLY) && !maps::are_in_use() {
-        mounts::leave();
+        _ = mounts::leave();
     }
     // From here: on the way back a signal's handler could make a call, which nobody lets in again.
     sys!(libc::SYS_exit_group, args[0]);

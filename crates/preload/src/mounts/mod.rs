@@ -596,15 +596,38 @@ pub(crate) fn inode_of(mount: usize, fd: Ret) -> Option<Ino> {
 }
 
 /// Leaves all pools, since the process ends or becomes another program. No other thread is inside.
-pub(crate) fn leave() {
+pub(crate) fn leave() -> Left {
     let _joining = JOINING.lock();
     let here = has_joined();
+    let mut left = Vec::new();
     for mount in all().iter().filter(|_| here) {
         let there = mount.joined.swap(std::ptr::null_mut(), Ordering::AcqRel);
         // SAFETY: leaked by `join`, and not freed: another thread may be about to look at it.
         if let Some(joined) = unsafe { there.as_ref() } {
             joined.close().unwrap_or_default();
+            left.push(there);
         }
+    }
+    Left(left)
+}
+
+/// What a process had joined and has left: its memory and descriptors, and its places among the pools' clients.
+#[must_use]
+pub(crate) struct Left(Vec<*mut Joined>);
+
+impl Left {
+    /// Gives all of that back, for a process that goes on. No other thread of the program's is inside; where
+    /// there is one of this library's own, which may look at it, it stays.
+    pub(crate) fn free(self) {
+        if helper::count() > 0 {
+            return;
+        }
+        for there in self.0 {
+            // SAFETY: made by a box in `join`, taken from where it stood by `leave`, and nobody looks at it.
+            let joined = unsafe { Box::from_raw(there) };
+            joined.descriptors().for_each(words::forget_internal);
+        }
+        numbers::freed_any();
     }
 }
 
