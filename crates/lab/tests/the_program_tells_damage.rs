@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 use novale_arena::Arena;
-use novale_core::{Fs, OpenOptions, Serial, check, inspect, slot_header};
+use novale_core::{Fs, OpenOptions, Serial, check, inspect, look_at_slot};
 use novale_lab::diff::Budget;
 use novale_lab::images::{Image, Pools, Recipe};
 use novale_lab::watchdog::Watchdog;
@@ -50,7 +50,7 @@ impl Expected {
     /// Of the image, which is in these files, too.
     fn of(image: &Image, slots: &[PathBuf]) -> Self {
         let failed = |ok: bool| i32::from(!ok);
-        let seen = || with_a_place(slots).or_else(|| open(slots));
+        let seen = || remaining(slots).or_else(|| open(slots));
         let (info, check) = match seen() {
             Some(pm) => {
                 let code = check(&pm, &Serial, &|_| ())
@@ -76,14 +76,22 @@ fn open(slots: &[PathBuf]) -> Option<Pm> {
     Pm::open(&slots, &PmOptions { read_only: true, ..PmOptions::default() }).ok()
 }
 
-/// The pool less its last slot, where that has no place in it: who reads leaves it out.
-fn with_a_place(slots: &[PathBuf]) -> Option<Pm> {
-    let (last, others) = slots.split_last()?;
-    let pm = open(others)?;
-    let info = inspect(&pm).ok()?;
-    let header = slot_header(&open(std::slice::from_ref(last))?).ok()?;
-    let has_none = header.pool_uuid == info.uuid && header.index >= pm.slot_count();
-    has_none.then_some(pm)
+/// The pool as a slot with its superblock describes it, where not every slot that there is has a place in it, or a place
+/// has no slot: who reads sees what remains.
+fn remaining(slots: &[PathBuf]) -> Option<Pm> {
+    let seen = |slot| look_at_slot(&open(std::slice::from_ref(slot))?).ok();
+    let count = |slot| seen(slot).and_then(|slot| Some((slot.pool, slot.slot_count?)));
+    let (pool, count) = slots.iter().find_map(count)?;
+    let mut places = vec![None; usize::from(count)];
+    for slot in slots {
+        let of_pool = seen(slot).filter(|slot| slot.pool == pool);
+        if let Some(place) = of_pool.and_then(|slot| places.get_mut(usize::from(slot.index))) {
+            *place = Some(SlotSpec::new(slot));
+        }
+    }
+    let placed = places.iter().flatten().count();
+    let is_whole = placed == slots.len() && placed == places.len();
+    Pm::open_some(&places).ok().filter(|_| !is_whole)
 }
 
 /// The image in files, and a directory to mount it on; unmounted when dropped.
