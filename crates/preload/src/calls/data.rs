@@ -250,7 +250,24 @@ fn write_with<'a>(
     how: How,
     bytes: impl FnOnce() -> Result<Bytes<'a>, Refused>,
 ) -> Served {
-    write_file(&file(fd)?, at, how, bytes)
+    let Some(file) = file(fd) else {
+        know_end_of_mapped(fd);
+        return None;
+    };
+    write_file(&file, at, how, bytes)
+}
+
+/// Before the kernel appends by a descriptor that is all its own, since the file was mapped by it: it moves the
+/// position to behind where it knows the end to be.
+#[cold]
+fn know_end_of_mapped(fd: u64) {
+    let fd = descriptor(fd);
+    if let Some(description) = table::get(fd).filter(|found| found.is(MAPPED)) {
+        kernel::know_flags(fd, &description);
+        if description.appends() {
+            kernel::know_end(fd, &description);
+        }
+    }
 }
 
 /// Writes bytes of this library's at a file's position.
