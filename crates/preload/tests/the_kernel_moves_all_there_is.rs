@@ -15,14 +15,11 @@ promises! {
     /// The kernel moves no further than to the end that it knew of when it was handed the file.
     a_file_that_has_grown_is_sent_whole: runs_with_the_daemon grows;
     nothing_is_sent_to_what_takes_nothing: runs_with_the_daemon nowhere;
-    /// After what the kernel had appended, where the file had been mapped once, the position was counted from an
-    /// end that it knew of: what was written next lay over what others had appended.
-    what_is_appended_moves_the_position_to_the_end: runs_with_the_daemon appends;
 }
 
 mod tasks {
     use std::fs::{File, OpenOptions};
-    use std::io::{Error, Read, Seek, Write, pipe};
+    use std::io::{Error, Read, Seek, pipe};
     use std::os::fd::AsRawFd;
     use std::os::unix::fs::{FileExt, OpenOptionsExt};
     use std::path::PathBuf;
@@ -65,24 +62,6 @@ mod tasks {
             let copied =
                 unsafe { libc::copy_file_range(fd, &raw mut from, copy.as_raw_fd(), none, LEN, 0) };
             assert_eq!(usize::try_from(copied).unwrap(), LEN);
-        }
-    }
-
-    #[test]
-    #[ignore = "a task of another test"]
-    fn appends() {
-        let other = open_new("file");
-        other.write_all_at(&[1; LEN], 0).unwrap();
-        let mut log = OpenOptions::new().read(true).append(true).open(at("file")).unwrap();
-        let (access, number) = (libc::PROT_READ, log.as_raw_fd());
-        let map =
-            unsafe { libc::mmap(std::ptr::null_mut(), LEN, access, libc::MAP_SHARED, number, 0) };
-        assert_eq!(unsafe { libc::munmap(map, LEN) }, 0);
-        for turn in 1..4 {
-            let end = 2 * turn * LEN;
-            other.write_all_at(&[2; LEN], (end - LEN) as u64).unwrap();
-            log.write_all(&[3; LEN]).unwrap();
-            assert_eq!(log.stream_position().unwrap(), (end + LEN) as u64);
         }
     }
 

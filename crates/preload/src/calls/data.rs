@@ -251,16 +251,16 @@ fn write_with<'a>(
     bytes: impl FnOnce() -> Result<Bytes<'a>, Refused>,
 ) -> Served {
     let Some(file) = file(fd) else {
-        know_end_of_mapped(fd);
+        know_end_of_given(fd);
         return None;
     };
     write_file(&file, at, how, bytes)
 }
 
-/// Before the kernel appends by a descriptor that is all its own, since the file was mapped by it: it moves the
-/// position to behind where it knows the end to be.
+/// Before the kernel appends by a descriptor that is all its own, as where a user has given the file set-id bits:
+/// it moves the position to behind where it knows the end to be.
 #[cold]
-fn know_end_of_mapped(fd: u64) {
+fn know_end_of_given(fd: u64) {
     let fd = descriptor(fd);
     if let Some(description) = table::get(fd).filter(|found| found.is(MAPPED)) {
         kernel::know_flags(fd, &description);
