@@ -23,6 +23,7 @@ enum Step {
     RemovePages(Range<u64>),
     Pair(u64, u64, u64),
     RemovePairs(Range<u64>),
+    RemovePair(u64),
 }
 
 fn key() -> impl Strategy<Value = u64> {
@@ -39,6 +40,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => range().prop_map(Step::RemovePages),
         4 => (key(), 1_u64..1 << 40, any::<u64>()).prop_map(|(k, v, w)| Step::Pair(k, v, w)),
         1 => range().prop_map(Step::RemovePairs),
+        2 => key().prop_map(Step::RemovePair),
         1 => Just(Step::RemovePairs(0..u64::MAX)),
     ]
 }
@@ -92,6 +94,10 @@ impl Bed {
                 assert_eq!(removed, expected);
                 held.retain(|key, _| !keys.contains(key));
             }
+            Step::RemovePair(key) => {
+                let removed = pairs.remove_pair(&self.arena, key).unwrap();
+                assert_eq!(removed, self.pairs[which].remove(&key).unwrap_or((0, 0)));
+            }
         }
     }
 
@@ -129,6 +135,13 @@ proptest! {
             }
         }
         for which in 0..2 {
+            // The last one takes all nodes with it, by either way.
+            let left: Vec<u64> = bed.pairs[which].keys().copied().collect();
+            for key in left {
+                bed.apply(which, &Step::RemovePair(key));
+            }
+            let (_, pairs) = bed.maps(which);
+            prop_assert!(pairs.is_empty());
             bed.apply(which, &Step::RemovePairs(0..u64::MAX));
             let (_, pairs) = bed.maps(which);
             prop_assert!(pairs.is_empty());

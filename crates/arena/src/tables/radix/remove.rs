@@ -3,10 +3,10 @@
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use super::node::{
-    HEIGHT_MAX, KEY_MAX, PARENT_WORDS, Root, SLOTS, beside, bits, covers, key_count, node,
-    run_word, slot,
+    HEIGHT_MAX, KEY_MAX, PARENT_WORDS, PairsLeaf, Root, SLOTS, beside, bits, covers, index,
+    key_count, node, run_word, slot,
 };
-use super::{Radix, forget_run, leaf_of, note_twin};
+use super::{PairRef, Radix, forget_run, leaf_at, leaf_of, note_twin, pair_in};
 use crate::base::error::BadOffset;
 use crate::base::off::{Off, at, to_usize};
 use crate::memory::arena::Arena;
@@ -22,6 +22,31 @@ impl Radix<'_> {
         self.remove_range(arena, key, key.saturating_add(1), &mut |_, value| {
             old = value;
         })?;
+        Ok(old)
+    }
+
+    /// Removes a key of a map of pairs, or its reservation, and gives its value and the word beside it, 0
+    /// where there was none. As [`Radix::remove`], at the price of finding it where its node stays.
+    ///
+    /// # Errors
+    /// [`BadOffset`]: damage.
+    pub fn remove_pair(self, arena: &Arena, key: u64) -> Result<(u64, u64), BadOffset> {
+        let Root::Node { off, height } = self.root() else { return Ok((0, 0)) };
+        if !covers(height, key) {
+            return Ok((0, 0));
+        }
+        let Some(leaf) = leaf_at(arena, off, height, key)? else { return Ok((0, 0)) };
+        let leaf: PairsLeaf<'_> = arena.block(leaf)?;
+        let PairRef { value, word } = pair_in(leaf, key);
+        let old = (value.load(Relaxed), word.load(Relaxed));
+        // The slot first: a slot in use always has its bit.
+        value.store(0, Release);
+        word.store(0, Release);
+        let left = leaf[0].load(Relaxed) & !(1 << index(key, 0));
+        leaf[0].store(left, Release);
+        if left == 0 {
+            self.remove_range(arena, key, key.saturating_add(1), &mut |_, _| ())?;
+        }
         Ok(old)
     }
 
