@@ -13,43 +13,52 @@ pub(crate) struct LineRun {
     pub(crate) bytes: Range<u64>,
 }
 
+/// The first run of some bytes of a page, at least one: in the copy that `word` names, a set bit is the
+/// partner.
+#[inline]
+fn first_run(word: u64, Range { start, end }: Range<u64>) -> LineRun {
+    let rest = word >> (start / LINE);
+    let in_partner = rest & 1 == 1;
+    let lines = if in_partner { rest.trailing_ones() } else { rest.trailing_zeros() };
+    let to = (start / LINE + u64::from(lines)).min(64) * LINE;
+    LineRun { in_partner, bytes: start..end.min(to) }
+}
+
 /// The bytes of a page in runs, each in the copy that `word` names: a set bit is the partner.
 pub(crate) fn line_runs(word: u64, bytes: Range<u64>) -> impl Iterator<Item = LineRun> {
     let Range { start: mut at, end } = bytes;
     std::iter::from_fn(move || {
-        if at >= end {
-            return None;
-        }
-        let rest = word >> (at / LINE);
-        let in_partner = rest & 1 == 1;
-        let lines = if in_partner { rest.trailing_ones() } else { rest.trailing_zeros() };
-        let to = end.min((at / LINE + u64::from(lines)).min(64) * LINE);
-        let bytes = at..to;
-        at = to;
-        Some(LineRun { in_partner, bytes })
+        let run = (at < end).then(|| first_run(word, at..end))?;
+        at = run.bytes.end;
+        Some(run)
     })
 }
 
 /// Where the current bytes of a page lie, in order: at `home`, or in the partner, as `word` says; each run
 /// with the place of its first byte.
+#[inline]
 pub(crate) fn places(
     home: PmAddr,
     partner: Partner,
     word: u64,
     bytes: Range<u64>,
 ) -> impl Iterator<Item = (PmAddr, Range<u64>)> {
-    line_runs(word, bytes).flat_map(move |run| {
-        let Range { start: mut at, end } = run.bytes;
-        std::iter::from_fn(move || {
-            let (copy, (from, room)) = if run.in_partner {
-                (partner.page(), partner.place(at))
-            } else {
-                (home, (at, end - at))
-            };
-            let bytes = at..end.min(at + room);
-            at = bytes.end;
-            (!bytes.is_empty()).then(|| (copy.add(from), bytes))
-        })
+    let Range { start: mut at, end } = bytes;
+    std::iter::from_fn(move || {
+        if at >= end {
+            return None;
+        }
+        let LineRun { in_partner, bytes } = first_run(word, at..end);
+        let (copy, from, to) = if in_partner {
+            // Slots go round the end of their page.
+            let (from, room) = partner.place(at);
+            (partner.page(), from, bytes.end.min(at + room))
+        } else {
+            (home, at, bytes.end)
+        };
+        let bytes = at..to;
+        at = to;
+        Some((copy.add(from), bytes))
     })
 }
 

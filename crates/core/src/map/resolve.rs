@@ -8,6 +8,7 @@
 use std::ops::Range;
 
 use novale_layout::{PAGE, Partner, PmAddr};
+use novale_pm::Pm;
 
 use crate::base::error::Result;
 use crate::base::extent::pages_touched;
@@ -77,15 +78,13 @@ impl Fs {
         partner: Partner,
         word: u64,
         bytes: Range<u64>,
-        mut into: &mut [u8],
+        into: &mut [u8],
     ) -> Result<()> {
+        let mut copying = Copying::begin(&self.pm, into);
         for (at, bytes) in places(home, partner, word, bytes) {
-            let len = usize::try_from(bytes.end - bytes.start).unwrap_or(usize::MAX);
-            let (piece, later) = into.split_at_mut(len.min(into.len()));
-            self.pm.load_in_page(at.page(), at.byte() % PAGE, piece)?;
-            into = later;
+            copying.add(at, bytes.end - bytes.start)?;
         }
-        Ok(())
+        copying.end()
     }
 
     /// Calls `each` with the place and length of each run of current bytes of a page that lies at `home`.
@@ -134,44 +133,139 @@ impl Fs {
     fn copy_out_pages(&self, view: &View<'_>, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         let left = view.size().saturating_sub(offset);
         let count = usize::try_from(left).unwrap_or(usize::MAX).min(buffer.len());
-        let mut rest = buffer.get_mut(..count).unwrap_or_default();
-        let mut at = offset;
-        while !rest.is_empty() {
-            let (piece, later) = self.copy_piece(view, at, rest)?;
-            at += piece as u64;
-            rest = later;
-        }
         let read = buffer.get_mut(..count).unwrap_or_default();
+        let mut copying = Copying::begin(&self.pm, read);
+        let (mut at, end) = (offset, offset + count as u64);
+        while at < end {
+            at = match self.copy_of_pair(view, at..end, &mut copying)? {
+                Some(next) => next,
+                None => self.copy_piece(view, at..end, &mut copying)?,
+            };
+        }
+        copying.end()?;
         self.unrecovered.lay_over(view.ino(), offset, read);
         Ok(count)
     }
 
-    /// Copies the first of some bytes out, from `at` on: of pages that lie one after the other at once,
-    /// of one with two copies alone. Gives how many, and the room for the others.
-    fn copy_piece<'b>(
+    /// Copies the first of some bytes out, as far as the page goes, where it is at hand what there is of
+    /// that page and of its pair; gives where the others begin.
+    #[inline]
+    fn copy_of_pair(
         &self,
         view: &View<'_>,
-        at: u64,
-        into: &'b mut [u8],
-    ) -> Result<(usize, &'b mut [u8])> {
-        let (arena, page, from) = (self.arena(), at / PAGE, at % PAGE);
+        Range { start, end }: Range<u64>,
+        copying: &mut Copying<'_>,
+    ) -> Result<Option<u64>> {
+        if !view.has_pairs() {
+            return Ok(None);
+        }
+        let (arena, page, from) = (self.arena().known(), start / PAGE, start % PAGE);
+        let pair = view.known_page_and_pair(arena, page).or_else(|| view.known_apart(arena, page));
+        let Some(pair) = pair.filter(|pair| !pair.home.is_null()) else { return Ok(None) };
+        let to = PAGE.min(from + (end - start));
+        if one_copy(pair.word, &(from..to)) == Some(false) {
+            copying.add(pair.home.add(from), to - from)?;
+        } else {
+            for (at, bytes) in places(pair.home, pair.partner(), pair.word, from..to) {
+                copying.add(at, bytes.end - bytes.start)?;
+            }
+        }
+        Ok(Some(start + (to - from)))
+    }
+
+    /// Copies the first of some bytes out: of pages that lie one after the other at once, of one with two
+    /// copies alone. Gives where the others begin.
+    fn copy_piece(
+        &self,
+        view: &View<'_>,
+        Range { start, end }: Range<u64>,
+        copying: &mut Copying<'_>,
+    ) -> Result<u64> {
+        let (arena, page, from) = (self.arena(), start / PAGE, start % PAGE);
         let pair = view.pair(arena, page)?;
         let most = match pair {
             Some(_) => 1,
-            None => view.pages_before_pair(arena, page, pages_touched(at, into.len() as u64))?,
+            None => view.pages_before_pair(arena, page, pages_touched(start, end - start))?,
         };
         let (first, pages) = view.index().run(arena, page, most, PAGE)?;
-        let now = usize::try_from(pages * PAGE - from).unwrap_or(usize::MAX).min(into.len());
-        let (piece, later) = into.split_at_mut(now);
+        let now = (pages * PAGE - from).min(end - start);
         let home = PmAddr::from_raw(first);
         match pair {
-            _ if home.is_null() => piece.fill(0),
+            _ if home.is_null() => copying.zero(now)?,
             Some(Paired { partner, word, .. }) => {
-                self.load_runs(home, partner, word, from..from + now as u64, piece)?;
+                for (at, bytes) in places(home, partner, word, from..from + now) {
+                    copying.add(at, bytes.end - bytes.start)?;
+                }
             }
-            None => self.pm.load(home.add(from), piece)?,
+            None => copying.add(home.add(from), now)?,
         }
-        Ok((now, later))
+        Ok(start + now)
+    }
+}
+
+/// Bytes that are copied out of the pool, piece by piece. Pieces that lie one after the other are copied as
+/// one. A piece is copied when the next one is known, whose first lines are asked for before: the processor
+/// itself asks for lines that follow those which it has seen, and a piece that lies elsewhere begins anew.
+struct Copying<'a> {
+    pm: &'a Pm,
+    into: &'a mut [u8],
+    /// The piece that is to be copied next.
+    at: PmAddr,
+    len: u64,
+}
+
+/// So many bytes of a piece are asked for.
+const AHEAD: u64 = 512;
+
+impl<'a> Copying<'a> {
+    fn begin(pm: &'a Pm, into: &'a mut [u8]) -> Self {
+        Self { pm, into, at: PmAddr::NULL, len: 0 }
+    }
+
+    /// The next bytes lie there.
+    #[inline]
+    fn add(&mut self, at: PmAddr, len: u64) -> Result<()> {
+        if self.len > 0 && self.at.add(self.len) == at {
+            self.len += len;
+            return Ok(());
+        }
+        // The last piece of all is copied at once.
+        if self.len > 0 || len < self.into.len() as u64 {
+            self.pm.prefetch_range(at, len.min(AHEAD));
+        }
+        self.copy()?;
+        (self.at, self.len) = (at, len);
+        Ok(())
+    }
+
+    /// So many bytes are zeros.
+    fn zero(&mut self, len: u64) -> Result<()> {
+        self.copy()?;
+        self.room(len).fill(0);
+        Ok(())
+    }
+
+    fn end(mut self) -> Result<()> {
+        self.copy()
+    }
+
+    fn copy(&mut self) -> Result<()> {
+        let (at, len) = (self.at, std::mem::take(&mut self.len));
+        if len > 0 {
+            let pm = self.pm;
+            pm.load(at, self.room(len))?;
+        }
+        Ok(())
+    }
+
+    /// Where the next bytes go.
+    #[inline]
+    fn room(&mut self, len: u64) -> &'a mut [u8] {
+        let into = std::mem::take(&mut self.into);
+        let len = usize::try_from(len).unwrap_or(usize::MAX).min(into.len());
+        let (now, later) = into.split_at_mut(len);
+        self.into = later;
+        now
     }
 }
 
@@ -180,4 +274,72 @@ impl Fs {
 pub(crate) fn live_bytes(view: &View<'_>, page: u64) -> usize {
     let live = view.size().saturating_sub(page * PAGE).min(PAGE);
     usize::try_from(live).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use novale_pm::{PmOptions, Purpose};
+
+    use super::*;
+    use crate::base::types::Ctx;
+    use crate::fixture::{CTX, with_file};
+
+    /// Each line of a page with two copies was copied by itself, and each page, wherever it lay.
+    #[test]
+    fn pieces_that_follow_are_copied_as_one() {
+        let pm = Pm::anonymous(&[64 * PAGE], &PmOptions::default()).unwrap();
+        let page = |index: u64| PmAddr::new(0, index * PAGE);
+        for index in 0..8 {
+            let bytes = [u8::try_from(index).unwrap(); 4096];
+            pm.fence(pm.stream(page(index), &bytes, Purpose::Data)).end();
+        }
+        let mut into = vec![9; 3 * 4096 + 200];
+        let mut copying = Copying::begin(&pm, &mut into);
+        copying.add(page(2).add(4000), 96).unwrap();
+        copying.add(page(3), PAGE).unwrap();
+        assert_eq!((copying.at, copying.len), (page(2).add(4000), 96 + PAGE));
+        copying.add(page(3), 64).unwrap();
+        assert_eq!((copying.at, copying.len), (page(3), 64), "it does not follow itself");
+        copying.zero(40).unwrap();
+        copying.add(page(5), 2 * PAGE).unwrap();
+        assert_eq!(copying.into.len(), 2 * 4096, "what is known last is copied last");
+        copying.end().unwrap();
+        let expected = [(96, 2), (4096, 3), (64, 3), (40, 0), (4096, 5), (4096, 6)];
+        let expected = expected.map(|(len, byte)| vec![byte; len]).concat();
+        assert!(into == expected);
+    }
+
+    /// Pages with one copy and with two, some of which lie one after the other, and holes; files of a page
+    /// and of several nodes of the index.
+    #[test]
+    fn a_read_of_many_pages_finds_the_bytes_of_both_copies() {
+        let mut random = fastrand::Rng::with_seed(15);
+        for pages in [1, 3, 60, 130] {
+            let (fs, ino) = with_file();
+            let ctx = Ctx { now_ns: 2, ..CTX };
+            let len = pages * 4096 - 100;
+            let mut held = vec![0; len];
+            for step in 0..6 * pages {
+                // Whole pages, and parts of one or of two.
+                let (at, count) = match step % 3 {
+                    0 => (random.usize(0..pages) * 4096, 4096 * random.usize(1..3)),
+                    _ => (random.usize(0..len), random.usize(1..700)),
+                };
+                let count = count.min(len - at);
+                let bytes: Vec<u8> = (0..count).map(|_| random.u8(1..)).collect();
+                fs.write(&ctx, ino, at as u64, &bytes).unwrap();
+                held.get_mut(at..at + count).unwrap().copy_from_slice(&bytes);
+            }
+            let size = usize::try_from(fs.getattr(ino).unwrap().size).unwrap();
+            held.truncate(size);
+            for _ in 0..200 {
+                let at = random.usize(0..size);
+                let mut read = vec![7; random.usize(1..size + 50)];
+                let count = fs.read(&ctx, ino, at as u64, &mut read).unwrap();
+                assert_eq!(count, read.len().min(size - at));
+                assert!(read.get(..count) == held.get(at..at + count), "{count} bytes at {at}");
+                assert!(read.iter().skip(count).all(|byte| *byte == 7));
+            }
+        }
+    }
 }
