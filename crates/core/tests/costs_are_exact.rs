@@ -180,6 +180,12 @@ fn data_costs_its_lines_an_entry_and_a_commit_line() {
             costs: [cost(66, 0, 1), cost(66, 0, 2)],
         },
         Case {
+            name: "overwrite 4 KB of a page with two copies: as of one with one",
+            prepare: |w| w.write(w.f, PAGE + 128, 64),
+            run: |w| w.write(w.f, PAGE, PAGE),
+            costs: [cost(66, 0, 1), cost(66, 0, 2)],
+        },
+        Case {
             name: "overwrite 64 B: the line, the entry of its page's two copies, the commit line",
             prepare: nothing,
             run: |w| w.write(w.f, PAGE + 128, 64),

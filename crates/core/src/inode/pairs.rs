@@ -40,6 +40,9 @@ fn partner_of(word: u64) -> Partner {
 /// Pages of a file that may share the page of their partners: those whose numbers begin alike.
 pub(crate) const GROUP: u64 = 64;
 
+/// So many pages of a range are looked at one by one; of a longer one those are found that are in the map.
+const SHORT: u64 = 16;
+
 /// The word of the arena's root block that counts the pairs of all views.
 const COUNT: usize = 31;
 
@@ -64,8 +67,12 @@ impl Paired {
     }
 
     fn load(pair: PairRef<'_>) -> Option<Self> {
-        let value = pair.value.load(Ordering::Relaxed);
-        let (op, word) = (value & (OP_LOW | OP_HIGH), pair.word.load(Ordering::Relaxed));
+        Self::of(pair.value.load(Ordering::Relaxed), pair.word.load(Ordering::Relaxed))
+    }
+
+    /// What the map has of a page; none where that is nothing.
+    fn of(value: u64, word: u64) -> Option<Self> {
+        let op = value & (OP_LOW | OP_HIGH);
         (value != 0).then(|| Self { partner: partner_of(value), word, op })
     }
 
@@ -324,27 +331,39 @@ impl<'a> View<'a> {
         if !self.has_pairs() {
             return Ok(());
         }
-        let mut from = pages.start;
+        let (mut from, mut pairs) = (pages.start, 0);
+        let is_short = pages.end.saturating_sub(pages.start) <= SHORT;
         // Each turn goes on after a page of the map.
-        while let Some((page, value)) = self.pairs().next(arena, from)?
-            && page < pages.end
-        {
+        while from < pages.end {
+            let page = if is_short {
+                from
+            } else {
+                match self.pairs().next(arena, from)? {
+                    Some((page, _)) if page < pages.end => page,
+                    _ => break,
+                }
+            };
             from = page + 1;
-            if partner_of(value).is_shared() {
-                let none = Paired { partner: Partner::slots(PmAddr::NULL, 0), word: 0, op: 0 };
-                self.set_pair(arena, page, &none)?.into_iter().for_each(&mut ended);
+            let (value, word) = self.pairs().remove_pair(arena, page)?;
+            if let Some(gone) = Paired::of(value, word).filter(|old| old.page().is_some()) {
+                pairs += 1;
+                self.end_partner(arena, page, &gone)?.into_iter().for_each(&mut ended);
             }
         }
-        let mut partners = 0;
-        self.pairs().remove_range(arena, pages.start, pages.end, &mut |_, value| {
-            if !partner_of(value).is_shared() {
-                partners += 1;
-                ended(partner_of(value).page());
-            }
-        })?;
-        self.set_data_pages(self.data_pages().saturating_sub(partners));
-        count(arena, -partners.cast_signed());
+        if pairs > 0 {
+            count(arena, -pairs);
+        }
         Ok(())
+    }
+
+    /// Takes note that a page has no lines in its partner any more; gives the page that none has any in.
+    fn end_partner(&self, arena: &'a Arena, page: u64, old: &Paired) -> Result<Option<PmAddr>> {
+        let gone = old.partner.page();
+        if old.partner.is_shared() && self.is_shared_by_others(arena, page, gone)? {
+            return Ok(None);
+        }
+        self.set_data_pages(self.data_pages().saturating_sub(1));
+        Ok(Some(gone))
     }
 }
 

@@ -101,7 +101,9 @@ pub(crate) struct FileTx<'a> {
     attrs: Option<Box<NewAttrs>>,
     log: Option<Appender<'a>>,
     /// Pages that its entries map or take out, of a file with pairs: those end.
-    ended_pairs: Vec<Range<u64>>,
+    ended_pairs: Range<u64>,
+    /// The same, where they do not follow.
+    more_ended_pairs: Vec<Range<u64>>,
     /// The checksum of the end of the file, where the line's is of that.
     end_crc: Option<u32>,
     /// The line rests on something that was stored.
@@ -136,7 +138,8 @@ impl<'a> FileTx<'a> {
             freed: Extents::default(),
             attrs: None,
             log: None,
-            ended_pairs: Vec::new(),
+            ended_pairs: 0..0,
+            more_ended_pairs: Vec::new(),
             end_crc: None,
             has_rest: !taken.extents.is_empty(),
             is_single: false,
@@ -316,8 +319,15 @@ impl<'a> FileTx<'a> {
     /// Notes pages of the file whose pairs end with the commit.
     #[inline]
     fn ends_pairs(&mut self, pages: Range<u64>) {
-        if self.file.view.has_pairs() {
-            self.ended_pairs.push(pages);
+        if !self.file.view.has_pairs() {
+            return;
+        }
+        if self.ended_pairs.is_empty() {
+            self.ended_pairs = pages;
+        } else if self.ended_pairs.end == pages.start {
+            self.ended_pairs.end = pages.end;
+        } else {
+            self.more_ended_pairs.push(pages);
         }
     }
 
@@ -426,7 +436,8 @@ impl<'a> FileTx<'a> {
         // From here on the pages are the file's, or the commit's to free.
         self.taken.is_named = true;
         let new = self.attrs.take();
-        let ended_pairs = std::mem::take(&mut self.ended_pairs);
+        let more_ended = std::mem::take(&mut self.more_ended_pairs);
+        let ended_pairs = [self.ended_pairs.clone()].into_iter().chain(more_ended);
         let (taken, freed) = (&self.taken.extents, &mut self.freed);
         let mut show = Some(show);
         let early = seeded::is_on(Bug::ReplacedFreedEarly) && self.next.flags & State::REDO == 0;

@@ -108,7 +108,7 @@ impl Fs {
         let Some(view) = file.view else { return };
         let WritePlan { offset, end, .. } = *plan;
         let has_lines = matches!(plan.method, Method::Paired | Method::Lawn);
-        if has_lines && view.has_pairs() {
+        if view.has_pairs() && plan.method != Method::Append {
             for page in plan.first_page()..plan.first_page() + plan.pages() {
                 view.ask_for_pair(self.arena().known(), page);
             }
