@@ -76,11 +76,11 @@ impl Extents {
         self.inline.iter().take(self.inline_len).chain(spill).copied()
     }
 
-    /// The page, where there is exactly one.
+    /// The first extent, where that is a single page.
     #[inline]
-    pub(crate) fn only_page(&self) -> Option<PmAddr> {
+    pub(crate) fn first_page(&self) -> Option<PmAddr> {
         match (self.inline_len, self.inline) {
-            (1, [Extent { addr, pages: 1 }, _]) => Some(addr),
+            (1.., [Extent { addr, pages: 1 }, _]) => Some(addr),
             _ => None,
         }
     }

@@ -1,5 +1,7 @@
 //! Runs of clear bits in the 512-bit map of a range.
 
+use std::ops::RangeInclusive;
+
 /// Words of a range's bitmap.
 pub(super) const WORDS: usize = 8;
 /// Pages of a range.
@@ -77,6 +79,12 @@ impl Bits {
         best
     }
 
+    /// The words that `count` bits from `first` lie in, at least one bit.
+    pub(super) fn words(first: u64, count: u64) -> RangeInclusive<usize> {
+        let word = |bit: u64| usize::try_from(bit / 64).unwrap_or(WORDS);
+        word(first)..=word(first + count.max(1) - 1)
+    }
+
     /// The bits of word `index` that belong to `count` bits from `first`.
     pub(super) fn mask(index: usize, first: u64, count: u64) -> u64 {
         let word = index as u64 * 64;
@@ -142,6 +150,8 @@ mod tests {
     fn masks_cover_just_the_bits_named() {
         for (first, count) in [(0, 512), (0, 1), (63, 2), (100, 200), (511, 1)] {
             let bits = Bits(std::array::from_fn(|index| Bits::mask(index, first, count)));
+            let touched: Vec<usize> = (0..WORDS).filter(|index| bits.0[*index] != 0).collect();
+            assert!(Bits::words(first, count).eq(touched), "{count} from {first}");
             for at in 0..RANGE_PAGES {
                 let set = is_set(&bits, at);
                 assert_eq!(set, (first..first + count).contains(&at));

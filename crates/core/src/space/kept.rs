@@ -45,14 +45,15 @@ pub(super) fn let_go(op: &Op<'_>, leaves: impl Fn(PmAddr) -> bool) -> Option<PmA
     Some(page)
 }
 
-/// Keeps a freed page, if the operation's record has none; says whether.
-pub(super) fn put(op: &Op<'_>, page: PmAddr) -> bool {
-    let word = op.lasting_word();
-    let is_free = word.load(Ordering::Relaxed) == 0;
-    if is_free {
-        word.store(page.raw(), Ordering::Release);
-    }
-    is_free
+/// Whether the operation's record keeps no page.
+pub(super) fn has_room(op: &Op<'_>) -> bool {
+    op.lasting_word().load(Ordering::Relaxed) == 0
+}
+
+/// Keeps a freed page; the operation's record has room for it.
+pub(super) fn put(op: &Op<'_>, page: PmAddr) {
+    debug_assert!(has_room(op), "a page is lost where the record keeps one");
+    op.lasting_word().store(page.raw(), Ordering::Release);
 }
 
 /// Number of pages that records keep.
@@ -86,10 +87,11 @@ mod tests {
         let (one, two) = (client.op(1, 1), client.op(1, 2));
         let any = |_| Ok(true);
         assert_eq!(take(&one, any).unwrap(), None);
-        assert!(put(&one, page(10)));
-        assert!(!put(&one, page(11)), "a second page goes elsewhere");
+        assert!(has_room(&one));
+        put(&one, page(10));
+        assert!(!has_room(&one), "a second page goes elsewhere");
         assert_eq!(take(&two, any).unwrap(), None, "another record's page");
-        assert!(put(&two, page(12)));
+        put(&two, page(12));
         assert_eq!(count(&arena).unwrap(), 2);
         assert!(has(&arena, one.owner(), page(10)).unwrap());
         assert!(!has(&arena, one.owner(), page(12)).unwrap());

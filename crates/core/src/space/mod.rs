@@ -466,8 +466,8 @@ impl Allocator {
         Ok(())
     }
 
-    /// Gives pages back: into the lane's batch, which goes to the bitmap when it is full. A single
-    /// page stays with the operation's record, except in a pool that is nearly full.
+    /// Gives pages back: into the lane's batch, which goes to the bitmap when it is full. The first one
+    /// stays with the operation's record, where it is a single page, except in a pool that is nearly full.
     pub(crate) fn give(
         &self,
         arena: &Arena,
@@ -492,14 +492,19 @@ impl Allocator {
         if extents.is_empty() {
             return Ok(());
         }
-        if extents.only_page().is_some() {
+        let mut first = 0;
+        if let Some(page) = self.to_keep(arena, op, extents)? {
             before(0);
-            if self.keep(arena, op, extents)? {
+            kept::put(op, page);
+            if extents.len() == 1 {
                 return Ok(());
             }
+            // Before a lane is locked: of what was noted last a settler asks the lane that is.
+            before(1);
+            first = 1;
         }
         let lane = self.lane(arena, op, hint)?;
-        for (index, extent) in (0..).zip(extents.iter()) {
+        for (index, extent) in (0..).zip(extents.iter()).skip(first) {
             before(index);
             if !lane.gather(extent) {
                 self.flush_batch(arena, op, &lane)?;
@@ -514,13 +519,23 @@ impl Allocator {
     /// Keeps a single page with the operation's record, where that has none and the pool is far from
     /// full; says whether.
     #[inline]
-    pub(crate) fn keep(&self, arena: &Arena, op: &Op<'_>, extents: &Extents) -> Result<bool> {
-        match extents.only_page() {
+    pub(crate) fn keep(&self, arena: &Arena, op: &Op<'_>, page: &Extents) -> Result<bool> {
+        let page = self.to_keep(arena, op, page)?;
+        page.inspect(|page| kept::put(op, *page));
+        Ok(page.is_some())
+    }
+
+    /// The first of these pages, where it is a single one that the operation's record is to keep.
+    #[inline]
+    fn to_keep(&self, arena: &Arena, op: &Op<'_>, extents: &Extents) -> Result<Option<PmAddr>> {
+        match extents.first_page() {
             // One that would not be given out again would keep the place for ever.
             Some(page) => {
-                Ok(self.is_roomy(arena)? && self.is_reusable(arena, page)? && kept::put(op, page))
+                let is_to_stay =
+                    kept::has_room(op) && self.is_roomy(arena)? && self.is_reusable(arena, page)?;
+                Ok(is_to_stay.then_some(page))
             }
-            None => Ok(false),
+            None => Ok(None),
         }
     }
 
@@ -572,4 +587,29 @@ pub(crate) struct PageSource<'a> {
     pub(crate) allocator: &'a Allocator,
     pub(crate) op: &'a Op<'a>,
     pub(crate) hint: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::{CTX, with_file};
+
+    /// Two pages go when one with two copies is overwritten: both went to the lane, and the next operation
+    /// locked it to take one.
+    #[test]
+    fn the_first_of_several_freed_pages_stays_with_the_record() {
+        let (fs, ino) = with_file();
+        fs.write(&CTX, ino, 0, &[1; 4096]).unwrap();
+        fs.write(&CTX, ino, 100, &[2; 100]).unwrap();
+        let of_lane = || lane::held_pages(fs.arena(), fs.allocator.lane_at(0).1).unwrap();
+        let kept = || kept::count(fs.arena()).unwrap();
+        let before = (of_lane(), fs.allocator.pages_free(fs.arena()).unwrap());
+        assert_eq!(kept(), 0);
+        fs.write(&CTX, ino, 0, &[3; 4096]).unwrap();
+        // One of the extent's was taken, and two were freed.
+        assert_eq!((kept(), of_lane()), (1, before.0));
+        assert_eq!(fs.allocator.pages_free(fs.arena()).unwrap(), before.1 + 1);
+        fs.write(&CTX, ino, 0, &[4; 4096]).unwrap();
+        assert_eq!((kept(), of_lane()), (1, before.0), "no lane is needed");
+    }
 }

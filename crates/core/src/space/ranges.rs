@@ -249,11 +249,9 @@ impl Ranges {
             // Before the pages themselves: a group that says nothing is free is not searched.
             self.count_free(arena, range, count)?;
         }
-        for (index, word) in bits.0.iter_mut().enumerate() {
+        for index in Bits::words(first, count) {
             let mask = Bits::mask(index, first, count);
-            if mask == 0 {
-                continue;
-            }
+            let Some(word) = bits.0.get_mut(index) else { continue };
             let new = if take { *word | mask } else { *word & !mask };
             let (Some(place), note) = (block.get(BITMAP + index), index as u64 + 1) else {
                 continue;
@@ -327,8 +325,9 @@ impl Ranges {
             let (range, first) = self.place_of(addr)?;
             let count = pages.min(RANGE_PAGES - first);
             self.change(arena, op, range, |bits| {
-                for (index, word) in bits.0.iter().enumerate() {
+                for index in Bits::words(first, count) {
                     let mask = Bits::mask(index, first, count);
+                    let word = bits.0.get(index).copied().unwrap_or(0);
                     if word & mask != mask || mask & self.outside(range, index) != 0 {
                         // Two files named it, or one named a page of the pool's own.
                         let found = "given back, but free or the pool's own";
