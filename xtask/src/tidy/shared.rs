@@ -42,7 +42,7 @@ const SHARED: &[Shared] = &[
             "crates/pm/src/device/model.rs",
             "crates/pm/src/purpose.rs",
         ],
-        fingerprint: 0x7de4_630c_eab6_d72b,
+        fingerprint: 0xbd26_bf05_3bca_990d,
     },
 ];
 

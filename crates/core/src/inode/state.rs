@@ -88,13 +88,17 @@ pub(crate) struct State {
 impl State {
     /// In memory alone, among the flags: entries of the operation are to be redone after a crash.
     pub(crate) const REDO: u16 = 1 << 15;
+    /// In memory alone, too: the data checksum is of entries, and of no bytes of the file.
+    pub(crate) const NO_DATA: u16 = 1 << 14;
+
+    const IN_MEMORY: u16 = Self::REDO | Self::NO_DATA;
 
     /// The commit line for this state.
     pub(crate) fn line(&self, session: u32, data_crc: Option<u32>) -> CommitLine {
         CommitLine {
             op_seq: self.op_seq,
             log_head: self.log_head,
-            flags: data_crc.map_or(0, |_| self.flags & !Self::REDO | CommitLine::HAS_DATA_CRC),
+            flags: data_crc.map_or(0, |_| self.flags & !Self::IN_MEMORY | CommitLine::HAS_DATA_CRC),
             log_tail: self.log_tail,
             size: self.size,
             mtime_ns: self.mtime_ns,

@@ -32,7 +32,8 @@ impl View<'_> {
         self.line_flags() & (CommitLine::HAS_DATA_CRC | State::REDO) != 0
     }
 
-    /// Whether it is of whole pages: also of what lies in them beyond the end of the file.
+    /// Whether it may be of whole pages: also of what lies in them beyond the end of the file. It is not where
+    /// an operation of this session is known to have summed none.
     pub(crate) fn sums_pages(&self) -> bool {
         self.line_flags() == CommitLine::HAS_DATA_CRC
     }

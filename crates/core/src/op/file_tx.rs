@@ -106,6 +106,8 @@ pub(crate) struct FileTx<'a> {
     more_ended_pairs: Vec<Range<u64>>,
     /// The checksum of the end of the file, where the line's is of that.
     end_crc: Option<u32>,
+    /// The line's checksum is of bytes of the file, beside the entries.
+    sums_data: bool,
     /// The line rests on something that was stored.
     has_rest: bool,
     /// The commit takes the single-fence form.
@@ -141,6 +143,7 @@ impl<'a> FileTx<'a> {
             ended_pairs: 0..0,
             more_ended_pairs: Vec::new(),
             end_crc: None,
+            sums_data: false,
             has_rest: !taken.extents.is_empty(),
             is_single: false,
             taken,
@@ -334,6 +337,7 @@ impl<'a> FileTx<'a> {
     /// Appends the entry of a page with two copies; `sum` is of the lines that were stored.
     pub(crate) fn pair(&mut self, pair: &Pair, sum: u32) {
         self.entry(&Entry::Pair(*pair));
+        self.sums_data = true;
         if let Some(log) = self.log.as_mut().filter(|_| self.is_single) {
             log.cover_page(sum);
         }
@@ -342,6 +346,7 @@ impl<'a> FileTx<'a> {
     /// Appends the entry that maps pages; their checksums follow, where the form has them.
     pub(crate) fn map(&mut self, file_page: u64, extent: Extent, sums: &[u32]) {
         self.entry(&write_entry(file_page, extent));
+        self.sums_data = true;
         if let Some(log) = self.log.as_mut().filter(|_| self.is_single) {
             for sum in sums {
                 log.cover_page(*sum);
@@ -353,7 +358,7 @@ impl<'a> FileTx<'a> {
     #[inline]
     pub(crate) fn map_taken(&mut self, mut file_page: u64, mut sums: &[u32]) {
         self.store_attrs();
-        self.has_rest = true;
+        (self.has_rest, self.sums_data) = (true, self.sums_data || !sums.is_empty());
         self.ends_pairs(file_page..file_page + self.taken.extents.pages());
         let Some(log) = &mut self.log else { return };
         for extent in self.taken.extents.iter() {
@@ -430,6 +435,9 @@ impl<'a> FileTx<'a> {
         if seeded::is_on(Bug::MappedPagesSummed) && view.is_dax() {
             self.is_single = true;
             crc = covered_crc(&fs.pm, &file.id, &self.next.line(fs.session, None))?;
+        }
+        if self.is_single && !self.sums_data && self.end_crc.is_none() {
+            self.next.flags |= State::NO_DATA;
         }
         let rest =
             if self.has_rest { Rest::new(self.is_single, pending, crc) } else { Rest::Nothing };

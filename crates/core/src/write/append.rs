@@ -250,6 +250,20 @@ mod tests {
         fs.pm.fence(fs.pm.stream(at, &left, Purpose::Data)).end();
     }
 
+    /// The line of a change of attributes has a checksum, of an entry alone, and was taken for one of pages.
+    #[test]
+    fn an_append_after_a_change_of_attributes_goes_to_the_page_that_is_there() {
+        let (fs, ino) = with_file();
+        let mode = |mode| SetAttr { mode: Some(mode), ..SetAttr::default() };
+        let chmod = |to| fs.setattr(&CTX, Node::current(ino), &mode(to)).map(drop).unwrap();
+        fs.append(&CTX, ino, &[1; 100]).unwrap();
+        let first = page(&fs, ino, 0);
+        chmod(0o600);
+        fs.append(&CTX, ino, &[2; 100]).unwrap();
+        assert_eq!(page(&fs, ino, 0), first);
+        assert_eq!(contents(&fs, ino), [[1; 100], [2; 100]].concat());
+    }
+
     #[test]
     fn what_an_append_left_behind_is_shown_by_nothing_that_raises_the_end() {
         type Try = fn(&Fs, Ino);
