@@ -140,6 +140,22 @@ fn they_are_there_as_long_as_the_pool_is_open() {
     }
     assert_eq!(writes, 1);
     assert!(watch.wait().unwrap().success());
+    // In words each line says by which method, too.
+    novale(&["mount", &slot, &scratch.dir()]).ok();
+    let mut watch = Command::new(program());
+    watch.args(["stats", "--watch", &slot]).stdout(Stdio::piped());
+    let mut watch = watch.spawn().unwrap();
+    let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines();
+    // Each interval has at least a write, once the first was begun.
+    let told = std::iter::repeat_with(|| {
+        fs::write(scratch.in_dir("file"), [1; 100]).unwrap();
+        lines.next().unwrap().unwrap()
+    });
+    let told = told.take(9).find(|line| !line.starts_with("writes 0,")).unwrap();
+    assert!(told.contains("append),"), "{told}");
+    novale(&["umount", &scratch.dir()]).ok();
+    lines.for_each(drop);
+    assert!(watch.wait().unwrap().success());
     // Of a daemon that was killed they stay until the next mount.
     novale(&["mount", &slot, &scratch.dir()]).ok();
     fs::write(scratch.in_dir("file"), [1; 200]).unwrap();

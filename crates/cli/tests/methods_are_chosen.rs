@@ -133,5 +133,16 @@ fn what_is_no_choice_is_refused() {
     nothing.refused(2, &["--method <METHOD|none>", "--mode <MODE|none>"]);
     let missing = scratch.in_dir("missing");
     novale(&["set", "--method", "adl", missing.to_str().unwrap()]).refused(1, &["No such file"]);
+    // A bare EINVAL, before.
+    let fifo = scratch.in_dir("fifo");
+    assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    novale(&["set", "--method", "adl", fifo.to_str().unwrap()])
+        .refused(1, &["fifo: only files and directories have a choice"]);
+    // Beside a slot a file was taken for one that was cut off.
+    let file = scratch.in_dir("file");
+    fs::write(&file, b"of a mount").unwrap();
+    for other in [file.to_str().unwrap(), &scratch.dir()] {
+        novale(&["info", &slot, other]).refused(1, &["in a mount, and no slot", other]);
+    }
     novale(&["umount", &scratch.dir()]).ok();
 }

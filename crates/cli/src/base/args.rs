@@ -279,7 +279,7 @@ impl ModeArg {
 pub(crate) enum MethodArg {
     /// Appends in place, small overwrites of parts of pages by paired pages, all else copy-on-write.
     Auto,
-    /// Copy-on-write alone, as NOVA.
+    /// Copy-on-write alone, of appends too, as NOVA. All others append in place: that has no name of its own.
     Cow,
     /// Overwrites in place, as PMFS: after a crash any 8 bytes of one may be old or new.
     Inplace,

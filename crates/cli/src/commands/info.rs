@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use novale_core::{Mode, PoolInfo, UpdatePolicy};
 use novale_layout::RoFeature;
 use serde::Serialize;
@@ -115,6 +115,7 @@ fn say_all(args: &InfoArgs) -> Result<()> {
     let found = match slots::find(&args.slots) {
         Ok(found) => found,
         Err(error) => {
+            refuse_both(&args.slots)?;
             let failing = failing(&args.slots)?;
             let remaining = failing.is_none().then(|| remaining::find(&args.slots).ok()).flatten();
             let Some(found) = remaining else { return say_other(args, failing, error) };
@@ -128,6 +129,18 @@ fn say_all(args: &InfoArgs) -> Result<()> {
         show(&facts, memory::survives(&found.memory))?;
     }
     Ok(())
+}
+
+/// Refuses slots and files in mounts together: the files would be taken for slots that were cut off.
+fn refuse_both(paths: &[PathBuf]) -> Result<()> {
+    let is_file = |path: &&PathBuf| set::is_in_mount(path) && slots::identify(path).is_err();
+    match paths.iter().find(is_file) {
+        Some(file) if !paths.iter().all(|path| is_file(&path)) => bail!(
+            "{}: in a mount, and no slot: name the slots of a pool, or files in mounts, and not both",
+            file.display()
+        ),
+        _ => Ok(()),
+    }
 }
 
 /// What the daemon of a mount says whose pool can't be read from outside, for a slot of it has failed.

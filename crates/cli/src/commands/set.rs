@@ -61,14 +61,30 @@ fn choose(path: &Path, attribute: &str, name: Option<&str>) -> Result<()> {
         Err(Errno::NODATA) => Ok(()),
         // The answer of every other file system.
         Err(Errno::OPNOTSUPP) => anyhow::bail!("{}: not in a Novale mount", path.display()),
+        Err(Errno::INVAL) if !is_written(path) => {
+            anyhow::bail!(
+                "{}: only files and directories have a choice of how they are written",
+                path.display()
+            )
+        }
         set => set.with_context(|| format!("{}: choose how it is written", path.display())),
     }
+}
+
+/// Whether a path is of a file with bytes, or of a directory, in which such may be made.
+fn is_written(path: &Path) -> bool {
+    path.metadata().is_ok_and(|metadata| metadata.is_file() || metadata.is_dir())
+}
+
+/// Whether a path is in a mount.
+pub(crate) fn is_in_mount(path: &Path) -> bool {
+    get(path, DEFAULT).is_ok_and(|found| found.is_some())
 }
 
 /// What is said of paths in mounts; none where the first is something else.
 pub(crate) fn chosen(paths: &[PathBuf]) -> Result<Option<Vec<FileFacts>>> {
     let Some(first) = paths.first() else { return Ok(None) };
-    if get(first, DEFAULT).unwrap_or_default().is_none() {
+    if !is_in_mount(first) {
         return Ok(None);
     }
     paths.iter().map(|path| facts(path)).collect::<Result<_>>().map(Some)

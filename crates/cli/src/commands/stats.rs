@@ -303,8 +303,13 @@ fn show(stats: &Stats) -> Result<()> {
 
 /// An interval, on a line.
 fn watch(stats: &Stats) -> Result<()> {
+    let methods = stats.asked.iter().filter(|(_, asked)| asked.writes > 0);
+    let methods: Vec<String> =
+        methods.map(|(how, asked)| format!("{} {how}", asked.writes)).collect();
+    let methods =
+        if methods.is_empty() { String::new() } else { format!(" ({})", methods.join(", ")) };
     say!(
-        "writes {}, {} asked, {} stored ({} times), {} lines, {} streamed, {} written back, {} fences",
+        "writes {}{methods}, {} asked, {} stored ({} times), {} lines, {} streamed, {} written back, {} fences",
         stats.writes,
         show_size(stats.bytes_asked),
         show_size(stats.bytes_stored),
