@@ -1,5 +1,5 @@
-//! Four operations, each within a function of its own, for `scripts/walk.sh` to count what they run:
-//! `walk overwrite|append|create|rename COUNT`.
+//! Operations, each within a function of its own, for `scripts/walk.sh` to count what they run:
+//! `walk overwrite|append|create|rename|whole|read COUNT`.
 
 use std::hint::black_box;
 
@@ -18,6 +18,7 @@ const FILE_BYTES: usize = 1 << 20;
 const WARM_UP: u64 = 200;
 /// The same of overwrites: each page of the file has its second copy then.
 const WARM_UP_PAGES: u64 = 1000;
+const PAGES: u64 = FILE_BYTES as u64 / 4096;
 
 type Operation = fn(&Bed, u64) -> Result<()>;
 
@@ -47,9 +48,27 @@ fn name_of(step: u64) -> String {
     format!("name{step:04}")
 }
 
+/// A line of the page with that number.
+fn pair(bed: &Bed, step: u64) -> Result<()> {
+    let offset = (step * 4096 + 1920) % FILE_BYTES as u64;
+    bed.fs.write(&CTX, bed.file, offset, black_box(&[2; 64])).map(drop)
+}
+
 fn overwrite(bed: &Bed, step: u64) -> Result<()> {
     let offset = step * 67 * 64 % FILE_BYTES as u64;
     bed.fs.write(&CTX, bed.file, offset, black_box(&[2; 64])).map(drop)
+}
+
+/// A whole page, which has a second copy.
+fn whole(bed: &Bed, step: u64) -> Result<()> {
+    let offset = step * 4096 % FILE_BYTES as u64;
+    bed.fs.write(&CTX, bed.file, offset, black_box(&[2; 4096])).map(drop)
+}
+
+/// Sixteen pages, each with a second copy that has a line.
+fn read(bed: &Bed, step: u64) -> Result<()> {
+    let offset = step * 65_536 % FILE_BYTES as u64;
+    bed.fs.read(&CTX, bed.file, offset, black_box(&mut [0; 65_536])).map(drop)
 }
 
 fn append(bed: &Bed, _: u64) -> Result<()> {
@@ -73,6 +92,16 @@ fn walked_overwrite(bed: &Bed, step: u64) -> Result<()> {
 }
 
 #[inline(never)]
+fn walked_whole(bed: &Bed, step: u64) -> Result<()> {
+    whole(bed, step)
+}
+
+#[inline(never)]
+fn walked_read(bed: &Bed, step: u64) -> Result<()> {
+    read(bed, step)
+}
+
+#[inline(never)]
 fn walked_append(bed: &Bed, step: u64) -> Result<()> {
     append(bed, step)
 }
@@ -90,21 +119,30 @@ fn walked_rename(bed: &Bed, step: u64) -> Result<()> {
 fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [operation, count] = &arguments[..] else {
-        return Err("walk overwrite|append|create|rename COUNT".into());
+        return Err("walk overwrite|append|create|rename|whole|read COUNT".into());
     };
     let (warm, walked): (Operation, Operation) = match operation.as_str() {
         "overwrite" => (overwrite, walked_overwrite),
+        // A line of each page is in its second copy then.
+        "whole" | "read" => (pair, if operation == "whole" { walked_whole } else { walked_read }),
         "append" => (append, walked_append),
         "create" => (create, walked_create),
         "rename" => (rename, walked_rename),
         other => return Err(format!("no operation `{other}`").into()),
     };
     let (bed, count) = (bed()?, count.parse::<u64>()?);
-    let first = if operation == "overwrite" { WARM_UP_PAGES } else { WARM_UP };
+    let first = match operation.as_str() {
+        "overwrite" => WARM_UP_PAGES,
+        "whole" | "read" => PAGES,
+        _ => WARM_UP,
+    };
     for step in 0..first {
         warm(&bed, step)?;
     }
     for step in first..first + count {
+        if operation == "whole" {
+            pair(&bed, step)?;
+        }
         walked(&bed, step)?;
     }
     Ok(())
