@@ -5,6 +5,7 @@
 # MB is the size of each of them. With DIRECT=1 in the environment the mount is shared and the benchmark
 # runs direct (novale run):
 #   DIRECT=1 scripts/beside.sh 512 mount --durable
+# OPTIONS are those of that mount, beside `direct`.
 # All of it is taken down in the end.
 set -euo pipefail
 
@@ -34,7 +35,7 @@ mkdir "$work/novale" "$work/tmpfs"
 options=()
 runner=()
 if [ -n "${DIRECT:-}" ]; then
-  options=(-o direct)
+  options=(-o "direct${OPTIONS:+,$OPTIONS}")
   runner=("$novale" run --strict --mount "$work/novale" --)
 fi
 "$novale" mount "${options[@]}" "$memory/pool" "$work/novale"
