@@ -164,7 +164,7 @@ fn is_in_vain(number: i64, args: &Args) -> bool {
     let (dir, may_run, as_effective) = (libc::AT_FDCWD, libc::X_OK, libc::AT_EACCESS);
     let ask = || sys!(libc::SYS_faccessat2, dir, args[0], may_run, as_effective);
     let refused = [libc::ENOENT, libc::ENOTDIR, libc::EACCES].map(fail);
-    number == libc::SYS_execve && refused.contains(&ask())
+    number == libc::SYS_execve && mounts::has_joined() && refused.contains(&ask())
 }
 
 /// `exit_group`: leaves the pools, so that nobody has to find the process dead.

@@ -158,7 +158,7 @@ fn joined() -> Option<&'static AtomicU64> {
 }
 
 /// Whether this process has joined a pool, and not left it.
-fn has_joined() -> bool {
+pub(crate) fn has_joined() -> bool {
     own_at(OWN.load(Ordering::Acquire)).is_some_and(|own| own.joined.load(Ordering::Relaxed) != 0)
 }
 
