@@ -27,7 +27,7 @@ use novale_lab::crash::{Event, Hardware, LineBytes, LineKey, Recorder, What};
 use novale_lab::diff::{Budget, Length};
 use novale_layout::{PmAddr, SLOT_HEADER_OFFSET};
 use novale_pm::{Observer, Pm, PmOptions, Purpose, SlotLock, SlotSpec, StoreEvent};
-use novale_posix::slots::{Helpers, add, going, remove, replace};
+use novale_posix::slots::{Helpers, add, going, let_wait, remove, replace};
 use tempfile::TempDir;
 
 const CTX: Ctx = Ctx { now_ns: 5, hint: 0 };
@@ -42,6 +42,8 @@ enum Change {
     /// The last slot is emptied while the pool is used, and this one goes then without being asked for.
     RemoveInUse(usize),
     Add,
+    /// The same while the pool is used, which goes on with what comes.
+    AddInUse,
     Replace(usize),
 }
 
@@ -52,7 +54,7 @@ impl Change {
         match self {
             Self::Remove(2) | Self::RemoveInUse(2) => vec![before, vec![0, 1]],
             Self::Remove(_) | Self::RemoveInUse(_) => vec![before, vec![0, 1], vec![0, 2]],
-            Self::Add => vec![before, vec![0, 1, 2, 3]],
+            Self::Add | Self::AddInUse => vec![before, vec![0, 1, 2, 3]],
             Self::Replace(slot) => {
                 vec![before, (0..3).map(|of| if of == slot { 3 } else { of }).collect()]
             }
@@ -63,7 +65,7 @@ impl Change {
     fn old(self) -> Option<usize> {
         match self {
             Self::Remove(slot) | Self::RemoveInUse(slot) | Self::Replace(slot) => Some(slot),
-            Self::Add => None,
+            Self::Add | Self::AddInUse => None,
         }
     }
 }
@@ -156,7 +158,18 @@ impl Files {
                 let old = goes()?.filter(|old| *old == self.path(slot));
                 remove(&pool, &old.ok_or("it does not go by itself")?, &helpers)
             }
-            Change::Add => add(&pool, &self.path(3), 0, &helpers).map(drop),
+            Change::AddInUse if inspect(&self.map(&[0, 1, 2, 3])).is_err() => {
+                let told = |why: novale_posix::join::JoinError| why.to_string();
+                let_wait(&pool, &self.path(3), 0, &helpers).map_err(told)?;
+                let new = self.paths(&[3]);
+                let map = |of: &[PathBuf], known: &[PathBuf]| {
+                    Pm::open(&specs(of), &mapping(known)).map_err(|why| why.to_string())
+                };
+                let pm = map(&pool, &self.paths(&[0, 1, 2, 3]))?;
+                add_in_use(pm, map(&new, &new)?)?;
+                Ok(())
+            }
+            Change::Add | Change::AddInUse => add(&pool, &self.path(3), 0, &helpers).map(drop),
             Change::Replace(slot) => {
                 replace(&pool, &self.path(slot), &self.path(3), 0, &helpers).map(drop)
             }
@@ -167,7 +180,11 @@ impl Files {
 }
 
 fn open(pm: Pm) -> Result<Fs, String> {
-    let options = OpenOptions { placement: Placement::Lanes, now_ns: 2, ..OpenOptions::default() };
+    open_for(pm, Placement::Lanes)
+}
+
+fn open_for(pm: Pm, placement: Placement) -> Result<Fs, String> {
+    let options = OpenOptions { placement, now_ns: 2, ..OpenOptions::default() };
     let arena = Arena::anonymous(32 << 20).map_err(|why| why.to_string())?;
     Fs::open(pm, arena, &options, &Serial, &|_| {}).map_err(|why| why.to_string())
 }
@@ -221,6 +238,29 @@ fn empty_in_use(pm: Pm, goes: u8) -> Result<(), String> {
         }
     }
     fs.confirm_emptied(&CTX, 2, goes).map_err(told)?;
+    fs.close().map_err(told)
+}
+
+/// Adds a slot between files being written over with what they have, whose pages come to lie there.
+fn add_in_use(pm: Pm, new: Pm) -> Result<(), String> {
+    let fs = open_for(pm, Placement::Wasa)?;
+    let told = |why: novale_core::Error| format!("added in use: {why}");
+    let write = |number: u8| {
+        let ctx = Ctx { hint: number.into(), ..CTX };
+        let dir =
+            fs.lookup(&ctx, Node::current(Ino::ROOT), &[b'd', b'a' + number]).map_err(told)?;
+        let file = fs.lookup(&ctx, Node::current(dir.ino), b"file").map_err(told)?.ino;
+        let mut bytes = vec![9; 9000];
+        bytes.splice(100..5100, [number; 5000]);
+        fs.write(&ctx, file, 0, &bytes).map(drop).map_err(told)
+    };
+    write(0)?;
+    let added = fs.add_slot(&CTX, new).map_err(told)?;
+    (1..FILES).try_for_each(write)?;
+    let is_used = fs.wear().map_err(told)?.get(3).is_some_and(|lines| *lines > 150);
+    if added != Some(3) || !is_used {
+        return Err(format!("added in use: {added:?}, {:?}", fs.wear()));
+    }
     fs.close().map_err(told)
 }
 
@@ -452,6 +492,7 @@ fn by_cuts_deaths_and_cuts_behind_them() {
         (Change::RemoveInUse(2), 9),
         (Change::RemoveInUse(1), 12),
         (Change::Add, 1),
+        (Change::AddInUse, 3),
         (Change::Replace(0), 1),
         (Change::Replace(2), 1),
     ];
@@ -482,6 +523,7 @@ fn each_wrong_order_is_seen(random: &mut Rng) {
         (Bug::MovedLogNamedEarly, Change::Remove(2), "op/commit.rs", None, 3),
         (Bug::SlotNamedEarly, Change::Replace(1), "life/slots.rs", Some(NEW_HEADER), 65),
         (Bug::AddedBeforeItsState, Change::Add, "life/slots.rs", Some(SUPERBLOCK), 1),
+        (Bug::AddedBeforeItsState, Change::AddInUse, "life/adding.rs", Some(SUPERBLOCK), 1),
         (Bug::ErasedUnconfirmed, Change::Remove(2), "pool/mod.rs", Some(SUPERBLOCK), 1),
         (Bug::ErasedUnconfirmed, Change::Replace(1), "life/slots.rs", Some(NEW_HEADER), 1),
     ] {

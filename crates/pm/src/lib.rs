@@ -52,7 +52,7 @@ pub use device::{Bandwidth, Device, DeviceError, MODEL_WORDS, Model};
 pub use error::{OutOfRange, PmError};
 pub use observer::{Observer, StoreEvent, StoreKind};
 pub use options::{PmOptions, SlotKind, SlotLock, SlotMemory, SlotSpec};
-pub use pm::Pm;
+pub use pm::{Pm, SPARE_SLOTS};
 pub use purpose::Purpose;
 pub use slot::failure::{Health, slot_failed_at, survive_failing_slots};
 pub use token::{Dirty, Durable, Flushed};

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use novale_layout::PmAddr;
 
@@ -36,7 +36,12 @@ pub struct Pm {
     read_only: bool,
     /// Keeps the mappings alive that `mapped` points into.
     slots: Box<[Slot]>,
+    /// Slots that came since, in their order.
+    added: [OnceLock<Slot>; SPARE_SLOTS],
 }
+
+/// Slots that can be added to a pool while it is mapped ([`Pm::adopt`]): threads count for so many more.
+pub const SPARE_SLOTS: usize = 4;
 
 // SAFETY: the pointers are to mappings that `slots` owns and that are not tied to a thread; all
 // access through them is by atomics or opaque assembly, which may race.
@@ -48,6 +53,7 @@ impl std::fmt::Debug for Pm {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Pm")
             .field("slots", &self.slots)
+            .field("added", &self.added)
             .field("cpu", &self.cpu)
             .field("read_only", &self.read_only)
             .finish_non_exhaustive()
@@ -106,7 +112,45 @@ impl Pm {
     /// [`PmError::InUse`] where somebody else took a slot alone meanwhile: the kernel gives a lock up
     /// before it takes the other. Nothing may be stored any more then.
     pub fn share(&self) -> Result<(), PmError> {
-        self.slots.iter().try_for_each(|slot| slot.lock(Path::new("a slot"), SlotLock::Shared))
+        self.all_slots().try_for_each(|slot| slot.lock(Path::new("a slot"), SlotLock::Shared))
+    }
+
+    /// Adds a slot, mapped alone in `new`, behind the last. Nothing is stored to it. Callers do so one after the
+    /// other. Returns its number; none where there is no place for it ([`Pm::can_adopt`]), or `new` has several.
+    pub fn adopt(&self, mut new: Self) -> Option<u8> {
+        let index = usize::from(self.slot_count());
+        if !self.can_adopt() || new.read_only || new.slots.len() != 1 {
+            return None;
+        }
+        let place = self.added.get(index - self.slots.len())?;
+        let slot = std::mem::take(&mut new.slots).into_iter().next()?;
+        let slot = place.get_or_init(|| slot);
+        self.mapped.enter(index, slot, false);
+        if self.model.as_ref().is_some_and(|model| model.delays_loads())
+            && let Some(range) = self.mapped.slots.get(index)
+        {
+            range.delay_loads();
+        }
+        u8::try_from(index).ok()
+    }
+
+    /// Whether a slot more can be added: up to [`SPARE_SLOTS`], to what is mapped for writing.
+    #[must_use]
+    pub fn can_adopt(&self) -> bool {
+        let index = usize::from(self.slot_count());
+        !self.read_only && index < SLOTS_MAX && index - self.slots.len() < SPARE_SLOTS
+    }
+
+    fn slot(&self, slot: u8) -> Option<&Slot> {
+        let (slot, count) = (usize::from(slot), self.slots.len());
+        match slot.checked_sub(count) {
+            Some(added) => self.added.get(added)?.get(),
+            None => self.slots.get(slot),
+        }
+    }
+
+    fn all_slots(&self) -> impl Iterator<Item = &Slot> {
+        self.slots.iter().chain(self.added.iter().map_while(OnceLock::get))
     }
 
     /// A number that stands for the slots' files, in their order: the same in all processes that have these
@@ -115,7 +159,7 @@ impl Pm {
     pub fn files(&self) -> u64 {
         let mix =
             |sum: u64, word: u64| (sum ^ word).rotate_left(29).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        self.slots.iter().fold(0, |sum, slot| {
+        self.all_slots().fold(0, |sum, slot| {
             let (system, inode) = slot.identity().unwrap_or_default();
             mix(mix(sum, system), inode)
         })
@@ -142,25 +186,26 @@ impl Pm {
         Ok(Self {
             mapped,
             cpu,
-            registry: Registry::new(slots.len(), eadr),
+            registry: Registry::new(counted(slots.len()), eadr),
             observer: options.observer.clone(),
             model: None,
             asked: slots.iter().map(|slot| Asked::of(slot, options)).collect(),
             read_only: options.read_only,
             slots: slots.into_boxed_slice(),
+            added: Default::default(),
         })
     }
 
     /// Slots, 1 to 64.
     #[must_use]
     pub fn slot_count(&self) -> u8 {
-        u8::try_from(self.slots.len()).unwrap_or(u8::MAX)
+        u8::try_from(self.all_slots().count()).unwrap_or(u8::MAX)
     }
 
     /// Bytes of `slot`, a multiple of 4096; 0 when there is no such slot.
     #[must_use]
     pub fn slot_len(&self, slot: u8) -> u64 {
-        self.slots.get(usize::from(slot)).map_or(0, Slot::len)
+        self.slot(slot).map_or(0, Slot::len)
     }
 
     /// What `slot` is.
@@ -169,7 +214,7 @@ impl Pm {
     /// When there is no such slot.
     #[must_use]
     pub fn slot_kind(&self, slot: u8) -> SlotKind {
-        match self.slots.get(usize::from(slot)) {
+        match self.slot(slot) {
             Some(found) => found.kind,
             None => no_slot(slot),
         }
@@ -181,7 +226,7 @@ impl Pm {
     /// When there is no such slot.
     #[must_use]
     pub fn slot_memory(&self, slot: u8) -> SlotMemory {
-        match self.slots.get(usize::from(slot)) {
+        match self.slot(slot) {
             Some(found) => found.memory(),
             None => no_slot(slot),
         }
@@ -190,7 +235,7 @@ impl Pm {
     /// The open file of `slot`; `None` for private memory, or when there is no such slot.
     #[must_use]
     pub fn slot_file(&self, slot: u8) -> Option<&File> {
-        self.slots.get(usize::from(slot)).and_then(|found| found.file.as_ref())
+        self.slot(slot).and_then(|found| found.file.as_ref())
     }
 
     /// Which slots have failed, and whether this thread has lost anything by it.
@@ -220,7 +265,7 @@ impl Pm {
     /// Whether a slot was not there when the pool was opened.
     #[must_use]
     pub fn is_absent(&self, slot: u8) -> bool {
-        self.slots.get(usize::from(slot)).is_some_and(Slot::is_absent)
+        self.slot(slot).is_some_and(Slot::is_absent)
     }
 
     /// Whether `len` bytes from `addr` lie in one slot, or may lie in one that is not there: to load those is
@@ -269,7 +314,7 @@ impl Pm {
 
     /// Counts from 0 on again.
     pub fn restart_counts(&mut self) {
-        self.registry = Registry::new(self.slots.len(), self.cpu.write_back.is_none());
+        self.registry = Registry::new(counted(self.slots.len()), self.cpu.write_back.is_none());
     }
 
     /// Counts that somebody has asked for `bytes` to be stored; `kind` (below [`ASKED_KINDS`]) means what
@@ -426,10 +471,15 @@ impl Pm {
              has {} bytes",
             addr.raw(),
             addr.slot(),
-            self.slots.len(),
+            self.slot_count(),
             self.slot_len(addr.slot())
         );
     }
+}
+
+/// Slots for which threads count in a pool that is mapped with so many.
+fn counted(slots: usize) -> usize {
+    (slots + SPARE_SLOTS).min(SLOTS_MAX)
 }
 
 fn check_count(found: usize) -> Result<(), PmError> {

@@ -13,7 +13,7 @@ use novale_core::{
     Ctx, Error, Executor, Fs, NewSlot, OpenOptions, Progress, RoomToLeave, add_slot,
     confirm_header, confirm_slots, forget_slot, going_slot, heir_of_slot, inspect,
     remove_last_slot, replace_slot, room_to_leave, saved_free, set_leaving, set_leaving_for,
-    slot_header, take_back_slot,
+    slot_header, slot_waits, take_back_slot,
 };
 use novale_layout::{PAGE, SlotHeader};
 use novale_pm::{Pm, PmOptions, SlotLock, SlotSpec};
@@ -249,6 +249,26 @@ pub fn add(pool: &[PathBuf], new: &Path, endurance: u64, helpers: &Helpers<'_>) 
     let new = NewSlot { pm: &more, uuid: Uuid::new_v4().into_bytes(), endurance };
     add_slot(&pm, &new, helpers.exec, helpers.progress)?;
     Ok(index)
+}
+
+/// Makes a slot wait to be the one after the last of a pool that is in use ([`Fs::add_slot`]). What it held is
+/// gone.
+///
+/// # Errors
+/// Those of [`slot_waits`]; the slot is as it was then.
+pub fn let_wait(pool: &[PathBuf], new: &Path, endurance: u64, helpers: &Helpers<'_>) -> Result<()> {
+    let more = helpers.map_one(new)?;
+    let uuid = Uuid::new_v4().into_bytes();
+    Ok(slot_waits(&look(pool)?, &NewSlot { pm: &more, uuid, endurance })?)
+}
+
+/// Makes a slot that waits, and did not come, none of any pool.
+///
+/// # Errors
+/// It can't be mapped.
+pub fn forget(new: &Path, helpers: &Helpers<'_>) -> Result<()> {
+    forget_slot(&helpers.map_one(new)?);
+    Ok(())
 }
 
 fn is_member(new: &Path, slot: u8) -> JoinError {

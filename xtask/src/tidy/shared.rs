@@ -42,7 +42,7 @@ const SHARED: &[Shared] = &[
             "crates/pm/src/device/model.rs",
             "crates/pm/src/purpose.rs",
         ],
-        fingerprint: 0xbd26_bf05_3bca_990d,
+        fingerprint: 0x398e_01fe_ab13_6d25,
     },
 ];
 

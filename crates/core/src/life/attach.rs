@@ -18,7 +18,7 @@ use crate::inode::buffer::WriteBuffer;
 use crate::inode::numbers::Inodes;
 use crate::inode::view::Views;
 use crate::life::{device, wear};
-use crate::op::call::OpKind;
+use crate::op::call::{Call, OpKind};
 use crate::op::quota::Projects;
 use crate::op::unrecovered::Unrecovered;
 use crate::pool::{Pool, PoolInfo};
@@ -30,7 +30,7 @@ use crate::space::ranges::Ranges;
 /// Rises when anything that clients share gets another meaning: a word of the arena, its place, or the
 /// order in which words change. `cargo xtask tidy` asks for it where declarations of words changed
 /// (`xtask/src/tidy/shared.rs`); what `novale-arena` itself keeps has a number of its own.
-const SHARED: u64 = 16;
+const SHARED: u64 = 17;
 
 /// What programs that share an arena must have in common, so that one with another idea of its contents,
 /// or of the pool's, is refused.
@@ -40,11 +40,13 @@ pub const ARENA_ABI: u64 = SHARED << 32 | novale_layout::FORMAT_VERSION as u64;
 const STAGE: usize = 0;
 const SESSION: usize = 1;
 const PLACES: usize = 2;
-const PLACES_END: usize = PLACES + 13;
+const PLACES_END: usize = PLACES + 14;
 /// Where the write buffer's table is, among the places.
 const BUFFER_PLACE: usize = 11;
 /// Where the wear of the slots is counted.
 pub(crate) const WEAR_PLACE: usize = PLACES + 12;
+/// Where it is said which slots were added since the pool was opened.
+const ADDED_PLACE: usize = PLACES + 13;
 /// Dead clients that were settled for.
 const SETTLED: usize = 16;
 /// How the one who opened the pool treats access times, commits and default ACLs.
@@ -53,6 +55,8 @@ const MANNERS: usize = 17;
 const MOUNTS: usize = 18;
 /// Which files the slots are ([`Pm::files`]), of all who have the pool open.
 const FILES: usize = 19;
+/// Of that word: a slot is being added.
+const CHANGING: u64 = u64::MAX;
 /// A bit for each client slot whose client has left: eight words.
 const LEFT: usize = 20;
 
@@ -137,10 +141,17 @@ pub(crate) fn tell_files(pm: &Pm, arena: &Arena) {
     arena.root()[FILES].store(pm.files(), Ordering::Relaxed);
 }
 
+/// Says that a slot is being added: nobody joins before [`tell_files`] says which files they are then.
+fn tell_changing(arena: &Arena) {
+    arena.root()[FILES].store(CHANGING, Ordering::Relaxed);
+}
+
 /// Refuses another file in the place of a slot's: a copy of it, say, which would be stored to in its stead.
 fn check_files(pm: &Pm, arena: &Arena) -> Result<()> {
-    if arena.root()[FILES].load(Ordering::Relaxed) == pm.files() {
-        return Ok(());
+    match arena.root()[FILES].load(Ordering::Relaxed) {
+        CHANGING => return Err(Error::Closed),
+        files if files == pm.files() => return Ok(()),
+        _ => {}
     }
     let found = "a slot's file is not the one that the others have open";
     Err(Error::BadArena(format!("{found}: put that one in its place again")))
@@ -186,8 +197,8 @@ pub fn live_free(arena: &Arena, info: &PoolInfo) -> Result<Option<Vec<u64>>> {
     }
     let pages: Vec<u64> = info.slots.iter().map(|slot| slot.pages).collect();
     let word = |index: usize| root.get(index).map_or(0, |word| word.load(Ordering::Relaxed));
-    let places = [3, 4, 5].map(|index| word(PLACES + index));
-    Ranges::attach(&pages, places).free_by_slot(arena).map(Some)
+    let places = [PLACES + 3, PLACES + 4, PLACES + 5, ADDED_PLACE].map(word);
+    Ranges::attach(arena, &pages, places)?.free_by_slot(arena).map(Some)
 }
 
 /// A bit for each slot that has failed since the pool was opened in `arena`.
@@ -249,9 +260,9 @@ impl Fs {
         check_files(&pm, arena)?;
         device::join(&mut pm, arena)?;
         let pages: Vec<u64> = pool.slots.iter().map(|(header, _)| header.pages).collect();
-        let places = [0, 1, 2, 3, 4, 5].map(|index| word(PLACES + index));
+        let places = [0, 1, 2, 3, 4, 5, ADDED_PLACE - PLACES].map(|index| word(PLACES + index));
         let wear = wear::attach(arena, &pool, options.placement);
-        let allocator = Allocator::attach(&pages, places, wear);
+        let allocator = Allocator::attach(arena, &pages, places, wear)?;
         let (client, is_full) = take_slot(arena, process)?;
         let mut fs = Self {
             pm,
@@ -293,7 +304,8 @@ impl Fs {
         {
             let call = fs.begin_read(OpKind::Manage, &Ctx { now_ns: 0, hint: 0 })?;
             let _coming = call.op.lock(fs.clients_lock())?;
-            if root[STAGE].load(Ordering::Acquire) != OPEN {
+            // A slot may have been added since.
+            if root[STAGE].load(Ordering::Acquire) != OPEN || check_files(&fs.pm, arena).is_err() {
                 return Err(Error::Closed);
             }
             set_left(arena, fs.client.info(), false);
@@ -316,7 +328,8 @@ impl Fs {
     /// Says where everything is, for clients to come.
     pub(crate) fn announce(&self) {
         let root = self.arena().root();
-        let places = self.allocator.places().into_iter().chain([
+        let [lanes, lane_count, free, table, summaries, groups, added] = self.allocator.places();
+        let places = [lanes, lane_count, free, table, summaries, groups].into_iter().chain([
             self.inodes.place(),
             self.inodes.directory().raw(),
             self.views.place(),
@@ -324,6 +337,7 @@ impl Fs {
             self.projects.place(),
             self.buffer.place(),
             self.allocator.wear.place(),
+            added,
         ]);
         for (word, place) in root.iter().take(PLACES_END).skip(PLACES).zip(places) {
             word.store(place, Ordering::Relaxed);
@@ -351,6 +365,26 @@ impl Fs {
     /// The lock under which clients come and go: the word after the one for renaming.
     fn clients_lock(&self) -> Off {
         self.rename_lock.add(8)
+    }
+
+    /// Has nobody else come or go while `change` adds a slot; none where another client has the pool open.
+    ///
+    /// # Errors
+    /// Those of `change`, which has not changed the pool then.
+    pub(crate) fn alone<T>(
+        &self,
+        call: &Call<'_>,
+        change: impl FnOnce() -> Result<T>,
+    ) -> Result<Option<T>> {
+        let (arena, me) = (self.arena(), self.client.info());
+        let _coming = call.op.lock(self.clients_lock())?;
+        if arena.clients().any(|other| other != me && !has_left(arena, other)) {
+            return Ok(None);
+        }
+        tell_changing(arena);
+        let changed = change();
+        tell_files(&self.pm, arena);
+        changed.map(Some)
     }
 
     /// The lock under which wear is saved: the word after that.

@@ -6,6 +6,7 @@
 //!
 //! Never here: what a running operation needs.
 
+pub(crate) mod adding;
 pub(crate) mod attach;
 pub(crate) mod device;
 pub(crate) mod evacuate;

@@ -199,7 +199,7 @@ pub(crate) fn write(fs: &Fs, op: &Op<'_>, pool: &Pool) -> Result<(PoolState, Flu
 fn snapshot(fs: &Fs) -> Result<Vec<u64>> {
     let arena = fs.arena();
     let mut words = Vec::new();
-    for range in 0..fs.allocator.ranges.range_count() {
+    for range in fs.allocator.ranges.all() {
         for index in 0..8 {
             words.push(fs.allocator.ranges.word(arena, range, index)?);
         }

@@ -10,7 +10,8 @@
 
 use novale_layout::{
     BAD_PAGE_LIST_PAGE, FIRST_FREE_PAGE, MAX_SLOTS, PAGE, PmAddr, SLOT_HEADER_BYTES,
-    SLOT_HEADER_OFFSET, SLOT_STATE_OFFSETS, Seed, SlotHeader, SlotState, WEAR_PAGE, WearLine,
+    SLOT_HEADER_OFFSET, SLOT_STATE_OFFSETS, SUPERBLOCK_BYTES, Seed, SlotHeader, SlotState,
+    WEAR_PAGE, WearLine,
 };
 use novale_pm::{Flushed, Pm, Purpose, SlotKind};
 
@@ -341,12 +342,30 @@ pub fn add_slot(
     progress: &(dyn Fn(Progress) + Sync),
 ) -> Result<()> {
     let (mut pool, _) = clean_pool(pm, exec, progress)?;
-    let index = pm.slot_count();
+    let superblock = make_last(&mut pool, new)?.superblock;
+    pm.fence(pm.stream(PmAddr::new(0, 0), &superblock, Purpose::Other)).end();
+    Ok(())
+}
+
+/// What a slot brings that is durably all that the pool's last one is, but for the first superblock.
+pub(crate) struct MadeLast {
+    /// The superblock by which the pool has it.
+    pub(crate) superblock: [u8; SUPERBLOCK_BYTES],
+    pub(crate) pages: u64,
+    pub(crate) worn: WearLine,
+}
+
+/// Stores durably in a slot all that makes it the one after the last.
+///
+/// # Errors
+/// [`Error::BadPool`] for too small a slot or too many; nothing is stored then.
+pub(crate) fn make_last(pool: &mut Pool, new: &NewSlot<'_>) -> Result<MadeLast> {
+    let index = pool.superblock.slot_count;
     if index >= MAX_SLOTS {
         return Err(Error::BadPool(format!("the pool has {index} slots, as many as there may be")));
     }
     let pages = pages_of(new, SLOT_BYTES_MIN)?;
-    let worn = worn_so_far(new.pm, &pool)?;
+    let worn = worn_so_far(new.pm, pool)?;
     let header = new_header(new, pool.superblock.pool_uuid, index, pages);
     blank(new.pm, pages, worn.lines > 0);
     write_header(new.pm, &header);
@@ -361,8 +380,7 @@ pub fn add_slot(
     if !seeded::is_on(Bug::AddedBeforeItsState) {
         new.pm.fence(pending).end();
     }
-    pm.fence(pm.stream(PmAddr::new(0, 0), &superblock, Purpose::Other)).end();
-    Ok(())
+    Ok(MadeLast { superblock, pages, worn })
 }
 
 /// Zeroes durably what a slot has of its own, but its wear where that is to stay.
@@ -399,6 +417,22 @@ fn let_wait(pool: &Pool, new: &NewSlot<'_>, pages: u64, is_worn: bool) -> Result
         write_header(new.pm, &header);
     }
     Ok(())
+}
+
+/// Makes a slot say durably that it waits to be the one after the last of the pool in `pm`, which may be in use
+/// and is only read ([`crate::Fs::add_slot`]). What it held is gone, but for one that waited already.
+///
+/// # Errors
+/// [`Error::BadPool`] for too small a slot or too many; nothing is stored then.
+pub fn slot_waits(pm: &Pm, new: &NewSlot<'_>) -> Result<()> {
+    let pool = Pool::read(pm)?;
+    if pool.superblock.slot_count >= MAX_SLOTS {
+        let count = pool.superblock.slot_count;
+        return Err(Error::BadPool(format!("the pool has {count} slots, as many as there may be")));
+    }
+    let pages = pages_of(new, SLOT_BYTES_MIN)?;
+    let worn = worn_so_far(new.pm, &pool)?;
+    let_wait(&pool, new, pages, worn.lines > 0)
 }
 
 fn pages_of(new: &NewSlot<'_>, least: u64) -> Result<u64> {

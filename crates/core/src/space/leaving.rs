@@ -27,13 +27,15 @@ const MOVED: usize = 50;
 /// Files whose own pages were mapped, in the last round.
 const MAPPED: usize = 51;
 
-// Of the word [`ASKED`]: a number that rises with each, then what, the slot, and pages a second.
+// Of the word [`ASKED`]: a number that rises with each, then what, the slot, and pages a second; where one is to be
+// added, the descriptor and the process that has it.
 const ASK_TURN_MASK: u64 = 0xffff;
 const ASK_WHAT: u32 = 16;
 const ASK_SLOT: u32 = 24;
 const ASK_PACE: u32 = 32;
 const EMPTY: u64 = 1;
 const CANCEL: u64 = 2;
+const ADD: u64 = 3;
 
 // Of the word [`STATE`]: the number of what was asked, and what became of it.
 const STATE_WHAT: u32 = 16;
@@ -45,6 +47,8 @@ pub enum SlotAsk {
     Empty(u8, u32),
     /// To let the last one stay.
     Cancel,
+    /// To add the one that a process has open, by the numbers of both, and locked so that others may share it.
+    Add(u32, u8),
 }
 
 /// How far the emptying of a slot is.
@@ -63,6 +67,10 @@ pub enum EmptyState {
     Stays = 4,
     /// It failed; the one who empties has said why.
     Failed = 5,
+    /// A slot was added.
+    Added = 6,
+    /// None was: another client has the pool open.
+    NotAlone = 7,
 }
 
 /// What is known of the emptying.
@@ -119,6 +127,7 @@ pub(crate) fn asked(arena: &Arena) -> Option<(u64, SlotAsk)> {
     let ask = match word >> ASK_WHAT & 0xff {
         EMPTY => SlotAsk::Empty(slot, pace),
         CANCEL => SlotAsk::Cancel,
+        ADD => SlotAsk::Add(pace, slot),
         _ => return None,
     };
     Some((word & ASK_TURN_MASK, ask))
@@ -131,6 +140,7 @@ pub fn ask_of_slots(arena: &Arena, ask: SlotAsk) -> u64 {
     let (what, slot, pace) = match ask {
         SlotAsk::Empty(slot, pace) => (EMPTY, slot, pace),
         SlotAsk::Cancel => (CANCEL, 0, 0),
+        SlotAsk::Add(process, descriptor) => (ADD, descriptor, process),
     };
     let word = asked_word(arena);
     let turn = (word.load(Acquire) + 1) & ASK_TURN_MASK;
@@ -152,6 +162,8 @@ pub fn slots_asked(arena: &Arena, turn: Option<u64>) -> EmptyProgress {
         3 => EmptyState::NoRoom,
         4 => EmptyState::Stays,
         5 => EmptyState::Failed,
+        6 => EmptyState::Added,
+        7 => EmptyState::NotAlone,
         _ => EmptyState::Waiting,
     };
     let last = root[ASKED].load(Acquire) & ASK_TURN_MASK;

@@ -31,7 +31,7 @@ use crate::base::extent::{Extent, Extents};
 use crate::space::failed::{failed_slots, has_slot, is_lost};
 use crate::space::lane::Lane;
 use crate::space::leaving::{closed_slots, is_closed, leaving_slots};
-use crate::space::ranges::{Ranges, SlotRanges};
+use crate::space::ranges::{AddedSlot, Ranges, SlotRanges};
 use crate::space::wear::{SLOTS_MAX, Wear};
 
 /// Largest extent that a lane takes at once, in pages: one range.
@@ -94,25 +94,37 @@ impl Allocator {
     }
 
     /// The allocator that another client has made, where it said ([`Self::places`]).
-    pub(crate) fn attach(pages: &[u64], places: [u64; 6], wear: Wear) -> Self {
-        let [lanes, lane_count, free, table, summaries, groups] = places;
-        let ranges = Ranges::attach(pages, [table, summaries, groups]);
-        Self {
+    pub(crate) fn attach(
+        arena: &Arena,
+        pages: &[u64],
+        places: [u64; 7],
+        wear: Wear,
+    ) -> Result<Self> {
+        let [lanes, lane_count, free, ranges @ ..] = places;
+        let ranges = Ranges::attach(arena, pages, ranges)?;
+        Ok(Self {
             reserve: reserve_of(ranges.usable_pages()),
             ranges,
             lanes: Off::from_raw(lanes),
             lane_count: u32::try_from(lane_count).unwrap_or(1).max(1),
             free: Off::from_raw(free),
             wear,
-        }
+        })
+    }
+
+    /// Has pages be taken from a slot that was added, whose tables are prepared.
+    pub(crate) fn add_slot(&self, arena: &Arena, new: AddedSlot) -> Result<()> {
+        self.ranges.publish(new);
+        self.free_word(arena)?.fetch_add(new.usable_pages(), Ordering::Relaxed);
+        Ok(())
     }
 
     /// Where all of it is in the arena.
-    pub(crate) fn places(&self) -> [u64; 6] {
-        let [table, summaries, groups] = self.ranges.places();
+    pub(crate) fn places(&self) -> [u64; 7] {
+        let [table, summaries, groups, added] = self.ranges.places();
         let lane_count = u64::from(self.lane_count);
         let (lanes, free) = (self.lanes.raw(), self.free.raw());
-        [lanes, lane_count, free, table, summaries, groups]
+        [lanes, lane_count, free, table, summaries, groups, added]
     }
 
     /// The lane whose lock is at `lock`, if it is one's, for the client that settles for its dead owner.
@@ -206,7 +218,7 @@ impl Allocator {
 
     /// Pages of a slot that are in use, by its bitmap: what lanes and records have in hand there counts.
     pub(crate) fn used_in(&self, arena: &Arena, slot: u8) -> Result<u64> {
-        let of = self.ranges.slots().get(usize::from(slot));
+        let of = self.ranges.slot(usize::from(slot));
         let usable = of.map_or(0, |of| of.pages.saturating_sub(FIRST_FREE_PAGE + 1));
         Ok(usable.saturating_sub(self.ranges.free_in_slot(arena, slot.into())?))
     }
@@ -409,7 +421,7 @@ impl Allocator {
     ) -> Result<Option<(Extent, u64)>> {
         let mut slot = 0;
         let closed = closed_slots(arena);
-        if self.ranges.slots().len() > 1 {
+        if self.ranges.slot_count() > 1 {
             let mut free = self.free_by_slot(arena)?;
             slot = self.wear.choose(arena, &free, turn)?;
             for _ in 0..free.len() {
@@ -449,9 +461,9 @@ impl Allocator {
     /// Free pages of each slot's bitmap that can be taken.
     fn free_by_slot(&self, arena: &Arena) -> Result<ArrayVec<u64, SLOTS_MAX>> {
         // A client that died between two steps of a change leaves a count a little wrong.
-        let slots = self.ranges.slots().iter().enumerate();
+        let slots = self.ranges.slots().enumerate();
         let closed = closed_slots(arena);
-        let free = |(slot, of): (usize, &SlotRanges)| match closed >> slot & 1 {
+        let free = |(slot, of): (usize, SlotRanges)| match closed >> slot & 1 {
             0 => Ok(self.ranges.free_in_slot(arena, slot)?.min(of.pages)),
             _ => Ok(0),
         };

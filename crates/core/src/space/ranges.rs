@@ -2,13 +2,20 @@
 //! own, with a summary (free pages, longest run) that is searched without locks, and the free
 //! pages of each 64 ranges above it.
 //!
+//! The slots that the pool was opened with have their tables in one piece. One that is added later has tables
+//! of its own, whose places stand in a table for those who join; its ranges have the next numbers from a
+//! multiple of [`GROUP`] on. Its tables are in place, with its free pages, before the pool has the slot: so
+//! whoever ends the session of a client that died meanwhile finds them.
+//!
 //! A change of a range's bitmap is noted first (which word, its new value), so that a client that finds
 //! a dead owner redoes it; the summary is derived from the words and needs no note.
 
+use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 
 use novale_arena::{Arena, AtomicU64, Off, Op};
 use novale_layout::{FIRST_FREE_PAGE, PAGE, PmAddr};
+use novale_pm::SPARE_SLOTS;
 
 use crate::base::error::{Error, Result};
 use crate::base::extent::Extent;
@@ -43,15 +50,83 @@ impl SlotRanges {
     }
 }
 
-/// The tables' places in the arena.
-#[derive(Debug)]
-pub(crate) struct Ranges {
-    slots: Vec<SlotRanges>,
-    total: u64,
+/// The tables of some slots in the arena.
+#[derive(Debug, Clone, Copy)]
+struct Tables {
+    /// The number of the first range.
+    first: u64,
+    /// Ranges.
+    count: u64,
     table: Off,
     summaries: Off,
     /// Free pages of each [`GROUP`] ranges, and then of each slot.
     groups: Off,
+}
+
+/// Words of the table of added slots, before a line for each: how many slots the pool was opened with.
+const ADDED_HEAD: u64 = 8;
+/// Of such a line: the places of its tables.
+const ADDED_WORDS: usize = 8;
+
+impl Tables {
+    fn create(arena: &Arena, (first, count): (u64, u64), slots: u64) -> Result<Self> {
+        let table = |words: u64| arena.alloc_table(words.next_power_of_two().max(8).ilog2());
+        let this = Self {
+            first,
+            count,
+            table: table(count * RANGE_WORDS)?,
+            summaries: table(count)?,
+            groups: table(count.div_ceil(GROUP) + slots)?,
+        };
+        for range in first..first + count {
+            for word in this.range(arena, range)?.iter().skip(BITMAP).take(WORDS) {
+                word.store(u64::MAX, Ordering::Relaxed);
+            }
+        }
+        Ok(this)
+    }
+
+    fn attach((first, count): (u64, u64), [table, summaries, groups]: [u64; 3]) -> Self {
+        let [table, summaries, groups] = [table, summaries, groups].map(Off::from_raw);
+        Self { first, count, table, summaries, groups }
+    }
+
+    fn places(&self) -> [u64; 3] {
+        [self.table, self.summaries, self.groups].map(Off::raw)
+    }
+
+    fn end(&self) -> u64 {
+        self.first + self.count
+    }
+
+    fn range<'a>(&self, arena: &'a Arena, range: u64) -> Result<&'a [AtomicU64; 16]> {
+        Ok(arena.block::<16>(self.table.add((range - self.first) * RANGE_WORDS * 8))?)
+    }
+}
+
+/// A slot that was added since the pool was opened.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct AddedSlot {
+    slot: SlotRanges,
+    tables: Tables,
+}
+
+impl AddedSlot {
+    /// Pages of it that can be taken.
+    pub(crate) fn usable_pages(&self) -> u64 {
+        self.slot.pages.saturating_sub(FIRST_FREE_PAGE + 1)
+    }
+}
+
+/// The tables' places in the arena.
+#[derive(Debug)]
+pub(crate) struct Ranges {
+    /// Those that the pool was opened with.
+    slots: Vec<SlotRanges>,
+    base: Tables,
+    added: [OnceLock<AddedSlot>; SPARE_SLOTS],
+    /// Where it is said which were added.
+    place: Off,
 }
 
 fn pack(free: u64, longest: u64) -> u64 {
@@ -76,43 +151,129 @@ fn ranges_of(pages: &[u64]) -> (Vec<SlotRanges>, u64) {
 
 impl Ranges {
     /// The tables that another client has made, where it said ([`Self::places`]).
-    pub(crate) fn attach(pages: &[u64], places: [u64; 3]) -> Self {
-        let (slots, total) = ranges_of(pages);
-        let [table, summaries, groups] = places.map(Off::from_raw);
-        Self { slots, total, table, summaries, groups }
+    pub(crate) fn attach(arena: &Arena, pages: &[u64], places: [u64; 4]) -> Result<Self> {
+        let [table, summaries, groups, place] = places;
+        let place = Off::from_raw(place);
+        let opened_with = usize::try_from(arena.word(place)?.load(Ordering::Acquire));
+        let opened_with = opened_with.unwrap_or(usize::MAX).min(pages.len());
+        let (first, more) = pages.split_at(opened_with);
+        let (slots, total) = ranges_of(first);
+        let base = Tables::attach((0, total), [table, summaries, groups]);
+        let this = Self { slots, base, added: Default::default(), place };
+        for (added, pages) in more.iter().enumerate() {
+            let [table, summaries, groups, ..] = this.added_words(arena, added)?;
+            let places = [table, summaries, groups].map(|word| word.load(Ordering::Acquire));
+            if places.contains(&0) {
+                return Err(Error::BadArena(format!("no tables of added slot {added}")));
+            }
+            let (slot, numbers) = this.next_ranges(*pages);
+            this.publish(AddedSlot { slot, tables: Tables::attach(numbers, places) });
+        }
+        Ok(this)
     }
 
     /// Where the tables are in the arena.
-    pub(crate) fn places(&self) -> [u64; 3] {
-        [self.table, self.summaries, self.groups].map(Off::raw)
+    pub(crate) fn places(&self) -> [u64; 4] {
+        let [table, summaries, groups] = self.base.places();
+        [table, summaries, groups, self.place.raw()]
     }
 
     /// The tables for slots of so many pages, every page in use.
     pub(crate) fn create(arena: &Arena, pages: &[u64]) -> Result<Self> {
         let (slots, total) = ranges_of(pages);
-        let table = |words: u64| arena.alloc_table(words.next_power_of_two().max(8).ilog2());
-        let this = Self {
-            table: table(total * RANGE_WORDS)?,
-            summaries: table(total)?,
-            groups: table(total.div_ceil(GROUP) + slots.len() as u64)?,
-            slots,
-            total,
-        };
-        for range in 0..total {
-            for word in this.range(arena, range)?.iter().skip(BITMAP).take(WORDS) {
-                word.store(u64::MAX, Ordering::Relaxed);
-            }
-        }
-        Ok(this)
+        let base = Tables::create(arena, (0, total), slots.len() as u64)?;
+        let words = ADDED_HEAD + (SPARE_SLOTS * ADDED_WORDS) as u64;
+        let place = arena.alloc_table(words.next_power_of_two().ilog2())?;
+        arena.word(place)?.store(slots.len() as u64, Ordering::Release);
+        Ok(Self { slots, base, added: Default::default(), place })
     }
 
-    pub(crate) fn slots(&self) -> &[SlotRanges] {
-        &self.slots
+    fn added_words<'a>(&self, arena: &'a Arena, added: usize) -> Result<&'a [AtomicU64; 8]> {
+        let at = ADDED_HEAD + (added * ADDED_WORDS) as u64;
+        Ok(arena.block::<ADDED_WORDS>(self.place.add(at * 8))?)
+    }
+
+    /// What ranges a slot has that is added behind the last, and their first number and count.
+    fn next_ranges(&self, pages: u64) -> (SlotRanges, (u64, u64)) {
+        let first = self.all_tables().last().map_or(0, Tables::end).next_multiple_of(GROUP);
+        let count = pages.div_ceil(RANGE_PAGES);
+        (SlotRanges { first, count, pages }, (first, count))
+    }
+
+    /// Makes the tables of a slot of so many pages that is to be added, with all of its pages free, and says
+    /// where they are. It is none of the slots before [`Self::publish`].
+    pub(crate) fn prepare(&self, arena: &Arena, pages: u64) -> Result<AddedSlot> {
+        let (slot, numbers) = self.next_ranges(pages);
+        let new = AddedSlot { slot, tables: Tables::create(arena, numbers, 1)? };
+        for range in new.tables.first..new.tables.end() {
+            let mut bits = Bits([0; WORDS]);
+            let block = new.tables.range(arena, range)?;
+            for (index, (word, place)) in
+                bits.0.iter_mut().zip(block.iter().skip(BITMAP)).enumerate()
+            {
+                *word = outside(slot, range, index);
+                place.store(*word, Ordering::Relaxed);
+            }
+            let longest = bits.runs().map(|run| run.1).max().unwrap_or(0);
+            let summary = summary_in(arena, &new.tables, range)?;
+            summary.store(pack(bits.free(), longest), Ordering::Release);
+            group_in(arena, &new.tables, range)?.fetch_add(bits.free(), Ordering::Relaxed);
+            slot_free_in(arena, &new.tables, 0)?.fetch_add(bits.free(), Ordering::Relaxed);
+        }
+        let words = self.added_words(arena, self.slot_count() - self.slots.len())?;
+        for (word, place) in words.iter().zip(new.tables.places()) {
+            word.store(place, Ordering::Release);
+        }
+        Ok(new)
+    }
+
+    /// Has a slot that was prepared be the last one from now on.
+    pub(crate) fn publish(&self, new: AddedSlot) {
+        if let Some(free) = self.added.iter().find(|added| added.get().is_none()) {
+            let _first = free.get_or_init(|| new);
+        }
+    }
+
+    fn all_tables(&self) -> impl Iterator<Item = &Tables> {
+        let added = self.added.iter().map_while(OnceLock::get).map(|added| &added.tables);
+        std::iter::once(&self.base).chain(added)
+    }
+
+    /// The tables of a range.
+    #[inline]
+    fn tables(&self, range: u64) -> Result<&Tables> {
+        if range < self.base.count {
+            return Ok(&self.base);
+        }
+        let of = self.all_tables().find(|of| (of.first..of.end()).contains(&range));
+        of.ok_or_else(|| bad_range(range))
+    }
+
+    pub(crate) fn slots(&self) -> impl Iterator<Item = SlotRanges> + '_ {
+        let added = self.added.iter().map_while(OnceLock::get).map(|added| added.slot);
+        self.slots.iter().copied().chain(added)
+    }
+
+    pub(crate) fn slot_count(&self) -> usize {
+        self.slots.len() + self.added.iter().map_while(OnceLock::get).count()
+    }
+
+    /// What ranges a slot has.
+    #[inline]
+    pub(crate) fn slot(&self, slot: usize) -> Option<SlotRanges> {
+        match slot.checked_sub(self.slots.len()) {
+            Some(added) => self.added.get(added)?.get().map(|added| added.slot),
+            None => self.slots.get(slot).copied(),
+        }
+    }
+
+    fn has_added(&self) -> bool {
+        self.added.first().is_some_and(|added| added.get().is_some())
     }
 
     /// Pages that can ever be allocated: without the reserved ones of each slot.
     pub(crate) fn usable_pages(&self) -> u64 {
-        self.slots.iter().map(|slot| slot.pages.saturating_sub(FIRST_FREE_PAGE + 1)).sum()
+        self.slots().map(|slot| slot.pages.saturating_sub(FIRST_FREE_PAGE + 1)).sum()
     }
 
     /// Free pages of a slot's bitmap.
@@ -122,7 +283,7 @@ impl Ranges {
 
     /// Free pages of each slot's bitmap.
     pub(crate) fn free_by_slot(&self, arena: &Arena) -> Result<Vec<u64>> {
-        let slots = self.slots.iter().enumerate();
+        let slots = self.slots().enumerate();
         // A client that died between two steps of a change leaves a count a little wrong.
         slots.map(|(slot, of)| Ok(self.free_in_slot(arena, slot)?.min(of.pages))).collect()
     }
@@ -133,8 +294,14 @@ impl Ranges {
     }
 
     fn slot_free<'a>(&self, arena: &'a Arena, slot: usize) -> Result<&'a AtomicU64> {
-        let index = self.total.div_ceil(GROUP) + slot as u64;
-        Ok(arena.word(self.groups.add(index * 8))?)
+        match slot.checked_sub(self.slots.len()) {
+            None => slot_free_in(arena, &self.base, slot),
+            Some(added) => {
+                let found = self.added.get(added).and_then(OnceLock::get);
+                let found = found.ok_or(Error::Invalid("a slot that the pool does not have"))?;
+                slot_free_in(arena, &found.tables, 0)
+            }
+        }
     }
 
     /// Counts pages that are free from now on, or used, in a range's group and slot.
@@ -146,18 +313,23 @@ impl Ranges {
     }
 
     fn range<'a>(&self, arena: &'a Arena, range: u64) -> Result<&'a [AtomicU64; 16]> {
-        Ok(arena.block::<16>(self.table.add(range * RANGE_WORDS * 8))?)
+        self.tables(range)?.range(arena, range)
     }
 
     fn summary<'a>(&self, arena: &'a Arena, range: u64) -> Result<&'a AtomicU64> {
-        Ok(arena.word(self.summaries.add(range * 8))?)
+        summary_in(arena, self.tables(range)?, range)
     }
 
     fn group<'a>(&self, arena: &'a Arena, range: u64) -> Result<&'a AtomicU64> {
-        Ok(arena.word(self.groups.add(range / GROUP * 8))?)
+        group_in(arena, self.tables(range)?, range)
     }
 
     fn slot_of(&self, range: u64) -> Option<(u8, SlotRanges)> {
+        let is_in = |of: &SlotRanges| (of.first..of.first + of.count).contains(&range);
+        if range >= self.base.count {
+            let (index, slot) = self.slots().enumerate().find(|(_, of)| is_in(of))?;
+            return Some((u8::try_from(index).ok()?, slot));
+        }
         let index = self.slots.partition_point(|slot| slot.first + slot.count <= range);
         let slot = self.slots.get(index)?;
         Some((u8::try_from(index).ok()?, *slot))
@@ -170,7 +342,7 @@ impl Ranges {
 
     fn place_of(&self, addr: PmAddr) -> Result<(u64, u64)> {
         let page = addr.byte() / PAGE;
-        let slot = self.slots.get(usize::from(addr.slot())).filter(|slot| page < slot.pages);
+        let slot = self.slot(usize::from(addr.slot())).filter(|slot| page < slot.pages);
         // A log named it: pages are taken from slots alone.
         let slot = slot.ok_or_else(|| Error::damaged("a page", addr, "in none of the slots"))?;
         Ok((slot.first + page / RANGE_PAGES, page % RANGE_PAGES))
@@ -180,7 +352,7 @@ impl Ranges {
     /// bit is a page in use), before any client allocates. Returns the number of free pages.
     pub(crate) fn install(&self, arena: &Arena, used: &dyn Fn(usize, u64) -> u64) -> Result<u64> {
         let mut total = 0;
-        for range in 0..self.total {
+        for range in 0..self.base.count {
             let (slot, first) = self.slot_of(range).ok_or_else(|| bad_range(range))?;
             let slot = usize::from(slot);
             let base = (range - first.first) * WORDS as u64;
@@ -200,16 +372,7 @@ impl Ranges {
 
     /// The bits of a range's word that stand for no allocatable page.
     fn outside(&self, range: u64, index: usize) -> u64 {
-        let Some((_, slot)) = self.slot_of(range) else {
-            return u64::MAX;
-        };
-        let base = (range - slot.first) * RANGE_PAGES;
-        let mut mask = 0;
-        if base < FIRST_FREE_PAGE {
-            mask |= Bits::mask(index, 0, FIRST_FREE_PAGE - base);
-        }
-        let end = (slot.pages - 1).saturating_sub(base).min(RANGE_PAGES);
-        mask | Bits::mask(index, end, RANGE_PAGES - end)
+        self.slot_of(range).map_or(u64::MAX, |(_, slot)| outside(slot, range, index))
     }
 
     /// The bitmap word `index` of `range`, for saving it.
@@ -218,8 +381,9 @@ impl Ranges {
         Ok(block.get(BITMAP + index).map_or(u64::MAX, |word| word.load(Ordering::Relaxed)))
     }
 
-    pub(crate) fn range_count(&self) -> u64 {
-        self.total
+    /// The numbers of all ranges, slot by slot.
+    pub(crate) fn all(&self) -> impl Iterator<Item = u64> + '_ {
+        self.slots().flat_map(|of| of.first..of.first + of.count)
     }
 
     fn summarise(&self, arena: &Arena, range: u64, bits: &Bits, free_before: u64) -> Result<()> {
@@ -236,7 +400,7 @@ impl Ranges {
         range: u64,
         pick: impl FnOnce(&Bits) -> Result<Option<(u64, u64, bool)>>,
     ) -> Result<Option<(u64, u64)>> {
-        let guard = op.lock(self.table.add((range * RANGE_WORDS + LOCK) * 8))?;
+        let guard = op.lock(lock_of(self.tables(range)?, range))?;
         let block = self.range(arena, range)?;
         let mut bits = Bits([0; WORDS]);
         for (word, place) in bits.0.iter_mut().zip(block.iter().skip(BITMAP)) {
@@ -283,9 +447,11 @@ impl Ranges {
 
     /// The range whose lock is at `lock`, if it is one's.
     pub(crate) fn range_of_lock(&self, lock: Off) -> Option<u64> {
-        let at = lock.raw().checked_sub(self.table.raw())?;
-        let range = at / (RANGE_WORDS * 8);
-        (range < self.total && at % (RANGE_WORDS * 8) == LOCK * 8).then_some(range)
+        self.all_tables().find_map(|of| {
+            let at = lock.raw().checked_sub(of.table.raw())?;
+            let range = at / (RANGE_WORDS * 8);
+            (range < of.count && at % (RANGE_WORDS * 8) == LOCK * 8).then_some(of.first + range)
+        })
     }
 
     /// Completes what the dead owner of a range's lock had begun: a word whose change it noted, and
@@ -352,7 +518,7 @@ impl Ranges {
         cursor: u64,
         (want, least): (u64, u64),
     ) -> Result<Option<(Extent, u64)>> {
-        let Some(home) = self.slots.get(slot) else { return Ok(None) };
+        let Some(home) = self.slot(slot) else { return Ok(None) };
         let (start, end) = (home.start(cursor), home.first + home.count);
         self.take_along(arena, op, &[(start, end), (home.first, start)], (want, least))
     }
@@ -367,14 +533,18 @@ impl Ranges {
         cursor: u64,
         want: u64,
     ) -> Result<Option<(Extent, u64)>> {
-        let Some(home) = self.slots.get(slot) else { return Ok(None) };
+        let Some(home) = self.slot(slot) else { return Ok(None) };
         let (start, end) = (home.start(cursor), home.first + home.count);
-        if closed == 0 {
-            let spans = [(start, end), (home.first, start), (end, self.total), (0, home.first)];
+        if closed == 0 && !self.has_added() {
+            let total = self.base.count;
+            let spans = [(start, end), (home.first, start), (end, total), (0, home.first)];
             return self.take_along(arena, op, &spans, (want, 1));
         }
-        let sound = self.slots.iter().enumerate().filter(|(slot, _)| closed >> slot & 1 == 0);
-        let spans: Vec<_> = sound.map(|(_, of)| (of.first, of.first + of.count)).collect();
+        let sound = |slot: &usize| closed >> slot & 1 == 0;
+        let own = [(start, end), (home.first, start)].into_iter().filter(|_| sound(&slot));
+        let others = self.slots().enumerate().filter(|(other, _)| sound(other) && *other != slot);
+        let others = others.map(|(_, of)| (of.first, of.first + of.count));
+        let spans: Vec<_> = own.chain(others).collect();
         self.take_along(arena, op, &spans, (want, 1))
     }
 
@@ -388,7 +558,7 @@ impl Ranges {
         let want = want.min(RANGE_PAGES);
         // A summary is read without the lock, so the range may be empty once it is taken: the
         // search is repeated, each time over what is free by then.
-        for _ in 0..=self.total {
+        for _ in 0..=self.all_tables().last().map_or(0, Tables::end) {
             let Some((range, run)) = self.search(arena, spans, want)? else { return Ok(None) };
             if run < least.min(want) {
                 return Ok(None);
@@ -431,6 +601,35 @@ impl Ranges {
         }
         Ok(best)
     }
+}
+
+/// The bits of a word of a slot's range that stand for no allocatable page.
+fn outside(slot: SlotRanges, range: u64, index: usize) -> u64 {
+    let base = (range - slot.first) * RANGE_PAGES;
+    let mut mask = 0;
+    if base < FIRST_FREE_PAGE {
+        mask |= Bits::mask(index, 0, FIRST_FREE_PAGE - base);
+    }
+    let end = (slot.pages - 1).saturating_sub(base).min(RANGE_PAGES);
+    mask | Bits::mask(index, end, RANGE_PAGES - end)
+}
+
+fn lock_of(tables: &Tables, range: u64) -> Off {
+    tables.table.add(((range - tables.first) * RANGE_WORDS + LOCK) * 8)
+}
+
+fn summary_in<'a>(arena: &'a Arena, tables: &Tables, range: u64) -> Result<&'a AtomicU64> {
+    Ok(arena.word(tables.summaries.add((range - tables.first) * 8))?)
+}
+
+fn group_in<'a>(arena: &'a Arena, tables: &Tables, range: u64) -> Result<&'a AtomicU64> {
+    Ok(arena.word(tables.groups.add((range - tables.first) / GROUP * 8))?)
+}
+
+/// The count of free pages of one of the slots that have these tables.
+fn slot_free_in<'a>(arena: &'a Arena, tables: &Tables, slot: usize) -> Result<&'a AtomicU64> {
+    let index = tables.count.div_ceil(GROUP) + slot as u64;
+    Ok(arena.word(tables.groups.add(index * 8))?)
 }
 
 fn bad_range(range: u64) -> Error {

@@ -11,13 +11,13 @@
 //! cool ones: else an overwritten page would go back and forth within one slot. All words here are hints: any
 //! value of them is sound.
 
-use std::sync::atomic;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{OnceLock, atomic};
 
 use arrayvec::ArrayVec;
 use novale_arena::{Arena, AtomicU64, Off};
 use novale_layout::{LINES_PER_PAGE, MAX_SLOTS, PmAddr, WearLine};
-use novale_pm::Counters;
+use novale_pm::{Counters, SPARE_SLOTS};
 use novale_policy::{Placement, SlotLoad, SlotPolicy, Turn, wear, wear_of_all};
 
 use crate::base::error::Result;
@@ -58,6 +58,8 @@ pub(crate) struct SlotCells {
 pub(crate) struct Wear {
     table: Off,
     slots: Vec<SlotCells>,
+    /// Slots that came since.
+    added: [OnceLock<SlotCells>; SPARE_SLOTS],
     pub(crate) placement: Placement,
     /// By hint: threads seldom share one.
     taken: [TakeCount; 8],
@@ -75,22 +77,48 @@ impl Wear {
         saved: &[WearLine],
         placement: Placement,
     ) -> Result<Self> {
-        let words = HEAD_WORDS + slots.len() as u64 * SLOT_WORDS;
+        let words = HEAD_WORDS + (slots.len() + SPARE_SLOTS) as u64 * SLOT_WORDS;
         let table = arena.alloc_table(words.next_power_of_two().ilog2())?;
         let this = Self::attach(table, slots, placement);
         for (slot, line) in saved.iter().enumerate() {
-            let words = this.slot(arena, slot)?;
-            words[BASE].store(line.lines, Relaxed);
-            words[EXPECTED].store(line.lines, Relaxed);
-            words[SEQ].store(line.seq, Relaxed);
+            this.begin(arena, slot, line)?;
         }
         this.word(arena, COOL)?.store(u64::MAX, Relaxed);
         Ok(this)
     }
 
+    /// How far a slot is worn from which it counts on.
+    pub(crate) fn begin(&self, arena: &Arena, slot: usize, line: &WearLine) -> Result<()> {
+        let words = self.slot(arena, slot)?;
+        words[BASE].store(line.lines, Relaxed);
+        words[EXPECTED].store(line.lines, Relaxed);
+        words[SEQ].store(line.seq, Relaxed);
+        Ok(())
+    }
+
+    /// Has a slot be the last one whose wear has begun.
+    pub(crate) fn add_slot(&self, mut cells: SlotCells) {
+        if cells.endurance == 0 {
+            cells.endurance = self.cells().map(|of| of.endurance).max().unwrap_or(1);
+        }
+        if let Some(free) = self.added.iter().find(|added| added.get().is_none()) {
+            let _first = free.get_or_init(|| cells);
+        }
+    }
+
+    fn cells(&self) -> impl Iterator<Item = SlotCells> + '_ {
+        self.slots.iter().chain(self.added.iter().map_while(OnceLock::get)).copied()
+    }
+
+    fn slot_count(&self) -> usize {
+        self.slots.len() + self.added.iter().map_while(OnceLock::get).count()
+    }
+
     /// The table that another client has made.
     pub(crate) fn attach(table: Off, slots: Vec<SlotCells>, placement: Placement) -> Self {
-        Self { table, slots: known_endurance(slots), placement, taken: Default::default() }
+        let slots = known_endurance(slots);
+        let (added, taken) = Default::default();
+        Self { table, slots, added, placement, taken }
     }
 
     pub(crate) fn place(&self) -> u64 {
@@ -108,7 +136,7 @@ impl Wear {
 
     /// Whether there is anything to choose.
     pub(crate) fn is_asked(&self) -> bool {
-        self.slots.len() > 1 && self.placement.is_wear_aware()
+        self.slot_count() > 1 && self.placement.is_wear_aware()
     }
 
     /// Whether freed pages of that slot are given out again.
@@ -142,7 +170,7 @@ impl Wear {
     /// The slot that the next extent of a lane comes from, `free` being the free pages of each.
     pub(crate) fn choose(&self, arena: &Arena, free: &[u64], turn: Turn) -> Result<usize> {
         let mut loads = ArrayVec::<SlotLoad, SLOTS_MAX>::new();
-        for (slot, (cells, &pages_free)) in self.slots.iter().zip(free).enumerate() {
+        for (slot, (cells, &pages_free)) in self.cells().zip(free).enumerate() {
             let wear = if self.placement.is_wear_aware() {
                 let lines = self.slot(arena, slot)?[EXPECTED].load(Relaxed);
                 wear(lines, cells.pages, cells.endurance)
@@ -170,15 +198,14 @@ impl Wear {
         let with_base = |(slot, sent): (usize, &u64)| {
             Ok(self.slot(arena, slot)?[BASE].load(Relaxed).saturating_add(*sent))
         };
-        sent.iter().take(self.slots.len()).enumerate().map(with_base).collect()
+        sent.iter().take(self.slot_count()).enumerate().map(with_base).collect()
     }
 
     /// Adds up anew what has reached the slots, and says which are cool, and which hot.
     pub(crate) fn refresh(&self, arena: &Arena, free: &[u64]) -> Result<()> {
         let lines = self.lines(arena)?;
         let worn = |slot: usize, more_pages: u64| {
-            let cells =
-                self.slots.get(slot).copied().unwrap_or(SlotCells { pages: 1, endurance: 1 });
+            let cells = self.cells().nth(slot).unwrap_or(SlotCells { pages: 1, endurance: 1 });
             let lines = lines.get(slot).copied().unwrap_or(0);
             wear(lines.saturating_sub(more_pages * LINES_PER_PAGE), cells.pages, cells.endurance)
         };
@@ -186,7 +213,7 @@ impl Wear {
             (0..lines.len()).filter(|slot| free.get(*slot).is_some_and(|free| *free > 0));
         let coolest = with_room.map(|slot| worn(slot, 0)).min_by(f64::total_cmp);
         let all = lines.iter().fold(0u64, |sum, lines| sum.saturating_add(*lines));
-        let mean = wear_of_all(all, self.slots.iter().map(|cells| (cells.pages, cells.endurance)));
+        let mean = wear_of_all(all, self.cells().map(|cells| (cells.pages, cells.endurance)));
         // A page that leaves a hot slot needs a place to go.
         let has_refuge = (0..lines.len()).any(|slot| {
             free.get(slot).is_some_and(|free| *free >= COOL_PAGES) && worn(slot, 0) < mean

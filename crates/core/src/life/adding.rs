@@ -1,0 +1,80 @@
+//! Slots that are added while the pool is open (docs/DESIGN.md, "Slots that come and go while the pool is open").
+//! Comes in: a pool of which the caller is the only client, and a slot that waits for a place in it. Goes out: the
+//! pool with that slot behind the last, from which pages are taken at once.
+//!
+//! Crash points: until the superblock's first copy says so the pool is what it was, and the slot waits. All that
+//! the slot needs to be the last is durable before that, and its tables are in the arena: who ends the session
+//! of a client that died in between finds them where the pool has the slot, and does not look where it has not.
+//! No page is taken there before the copy is durable.
+
+use std::sync::PoisonError;
+
+use novale_layout::{Ino, PmAddr};
+use novale_pm::{Pm, Purpose};
+
+use crate::base::error::{Error, Result};
+use crate::base::types::Ctx;
+use crate::fs::Fs;
+use crate::life::slots::{NewSlot, make_last, slot_header};
+use crate::op::call::OpKind;
+use crate::pool::Pool;
+use crate::space::leaving::leaving_slots;
+use crate::space::wear::SlotCells;
+
+impl Fs {
+    /// Adds a slot behind the last, which is mapped alone and waits for that place
+    /// ([`crate::slot_waits`]); returns its number. None where another client has the pool open, which would not
+    /// have it mapped: nothing is changed then.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] where a slot has failed or is leaving, or as many were added as can be; [`Error::BadPool`]
+    /// for one that does not wait; [`Error::ReadOnly`]. The pool is as it was then.
+    pub fn add_slot(&self, ctx: &Ctx, new: Pm) -> Result<Option<u8>> {
+        // Closing waits for it, as for a step of emptying.
+        let _step = self.emptying.lock().unwrap_or_else(PoisonError::into_inner);
+        self.check_open()?;
+        self.settle_dead()?;
+        let call = self.begin(OpKind::Manage, ctx)?;
+        let _one = call.op.lock(self.slots_lock())?;
+        // Who says in the superblock that a feature is used has this lock.
+        let _root = self.lock(&call, Ino::ROOT)?;
+        if self.failed_slots() != 0 {
+            return Err(Error::Invalid("a slot of the pool has failed: none can be added now"));
+        }
+        if leaving_slots(self.arena()) != 0 {
+            return Err(Error::Invalid("a slot of the pool is leaving: none can be added now"));
+        }
+        if !self.pm.can_adopt() {
+            return Err(Error::Invalid(
+                "as many slots were added as can be before the pool is opened next",
+            ));
+        }
+        let added = self.alone(&call, || self.bring(new))?;
+        self.check_slots(&call)?;
+        Ok(added)
+    }
+
+    fn bring(&self, new: Pm) -> Result<u8> {
+        let (arena, allocator) = (self.arena(), &self.allocator);
+        let mut pool = Pool::read(&self.pm)?;
+        let header = slot_header(&new)?;
+        let (uuid, index) = (pool.superblock.pool_uuid, pool.superblock.slot_count);
+        if (header.pool_uuid, header.index) != (uuid, index) {
+            return Err(Error::BadPool(
+                "the new slot does not wait for a place in this pool".into(),
+            ));
+        }
+        let (uuid, endurance) = (header.slot_uuid, header.endurance);
+        let made = make_last(&mut pool, &NewSlot { pm: &new, uuid, endurance })?;
+        let prepared = allocator.ranges.prepare(arena, made.pages)?;
+        allocator.wear.begin(arena, index.into(), &made.worn)?;
+        if self.pm.adopt(new).is_none() {
+            return Err(Error::Invalid("the new slot can't be mapped with the others"));
+        }
+        let named = self.pm.stream(PmAddr::new(0, 0), &made.superblock, Purpose::Other);
+        self.pm.fence(named).end();
+        allocator.wear.add_slot(SlotCells { pages: made.pages, endurance });
+        allocator.add_slot(arena, prepared)?;
+        Ok(index)
+    }
+}

@@ -1,0 +1,208 @@
+//! The promise: a slot is added to a pool that is in use, beside the work of its client's threads, and pages are
+//! taken there at once. Who joins has it; while another client has the pool open, which would not, nothing is done.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test stops at what fails")]
+
+mod support;
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use novale_arena::{Arena, PidInfo};
+use novale_core::{
+    Ctx, Error, Fs, Ino, MkfsOptions, NewInode, NewSlot, Node, OpenOptions, Placement, Serial,
+    inspect, live_free, mkfs, slot_waits,
+};
+use novale_layout::FileKind;
+use novale_pm::{Pm, PmOptions, SPARE_SLOTS, SlotLock, SlotSpec};
+use support::{MB, verify};
+use tempfile::TempDir;
+
+const CTX: Ctx = Ctx { now_ns: 5, hint: 0 };
+
+/// Slots in files; the first two are the pool.
+struct Slots {
+    dir: TempDir,
+    arena: Arena,
+}
+
+impl Slots {
+    fn new(count: usize) -> Self {
+        let dir = tempfile::Builder::new().prefix("slc.").tempdir_in("/dev/shm").unwrap();
+        for slot in 0..count {
+            let file = std::fs::File::create(dir.path().join(slot.to_string())).unwrap();
+            // More ranges than one group has, in the first that comes.
+            file.set_len(if slot == 2 { 150 * MB } else { 8 * MB }).unwrap();
+        }
+        let slots = Self { dir, arena: Arena::anonymous(128 * MB).unwrap() };
+        mkfs(&slots.map(0..2), &MkfsOptions::numbered(2, 6)).unwrap();
+        slots
+    }
+
+    fn map(&self, slots: std::ops::Range<usize>) -> Pm {
+        let path = |slot: usize| self.dir.path().join(slot.to_string());
+        let paths: Vec<PathBuf> = slots.map(path).collect();
+        let specs: Vec<SlotSpec> = paths.iter().map(SlotSpec::new).collect();
+        Pm::open(&specs, &PmOptions { lock: SlotLock::Held, ..PmOptions::default() }).unwrap()
+    }
+
+    fn open(&self, count: usize, placement: Placement) -> Fs {
+        let options = OpenOptions { placement, now_ns: 2, ..OpenOptions::default() };
+        Fs::open(self.map(0..count), self.arena.clone(), &options, &Serial, &|_| ()).unwrap()
+    }
+
+    fn attach(&self, count: usize) -> Result<Fs, Error> {
+        let options = OpenOptions::of_arena(&self.arena);
+        Fs::attach(self.map(0..count), &self.arena, &options, PidInfo::current())
+    }
+
+    /// One that waits for its place, mapped alone.
+    fn waiting(&self, count: usize) -> Pm {
+        let pm = self.map(count..count + 1);
+        let uuid = [u8::try_from(count).unwrap(); 16];
+        slot_waits(&self.map(0..count), &NewSlot { pm: &pm, uuid, endurance: 0 }).unwrap();
+        pm
+    }
+
+    fn add(&self, fs: &Fs, count: usize) -> Option<u8> {
+        fs.add_slot(&CTX, self.waiting(count)).unwrap()
+    }
+
+    fn free(&self, count: usize) -> Vec<u64> {
+        let info = inspect(&self.map(0..count)).unwrap();
+        live_free(&self.arena, &info).unwrap().unwrap()
+    }
+}
+
+fn ctx(number: u64) -> Ctx {
+    Ctx { hint: u32::try_from(number).unwrap(), ..CTX }
+}
+
+fn make(fs: &Fs, number: u64) -> Ino {
+    let new = NewInode { kind: FileKind::File, mode: 0o644, uid: 0, gid: 0, rdev: 0, target: b"" };
+    fs.create(&ctx(number), Node::ROOT, format!("f{number}").as_bytes(), &new).unwrap().ino
+}
+
+fn contents(number: u64, round: u64) -> Vec<u8> {
+    (0..100_000u64).map(|at| u8::try_from((at * 7 + number + round * 13) % 251).unwrap()).collect()
+}
+
+fn judge(fs: &Fs, files: &[(Ino, u64, u64)]) {
+    for (ino, number, round) in files {
+        let mut read = vec![0; 100_001];
+        let len = fs.read(&CTX, *ino, 0, &mut read).unwrap();
+        assert!(read[..len] == contents(*number, *round), "file {number}");
+    }
+}
+
+#[test]
+fn threads_that_write_use_it_at_once() {
+    for placement in [Placement::Wasa, Placement::Lanes] {
+        let slots = Slots::new(3);
+        let fs = slots.open(2, placement);
+        let (before, is_over) = (fs.statfs().unwrap().pages, AtomicBool::new(false));
+        let files: Vec<(Ino, u64, u64)> = thread::scope(|scope| {
+            let work = |number: u64| {
+                let (fs, is_over) = (&fs, &is_over);
+                move || {
+                    let (ino, mut round) = (make(fs, number), 0);
+                    while round < 20 || !is_over.load(Ordering::Acquire) {
+                        round += 1;
+                        fs.write(&ctx(number), ino, 0, &contents(number, round)).unwrap();
+                    }
+                    (ino, number, round)
+                }
+            };
+            let threads: Vec<_> = (0..4).map(|number| scope.spawn(work(number))).collect();
+            assert_eq!(slots.add(&fs, 2), Some(2));
+            is_over.store(true, Ordering::Release);
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        judge(&fs, &files);
+        // More than the two had.
+        let large = make(&fs, 9);
+        for at in 0..100 {
+            fs.write(&CTX, large, at * MB, &vec![u8::try_from(at).unwrap(); 1 << 20]).unwrap();
+        }
+        assert!(fs.statfs().unwrap().pages > before + 30_000);
+        let free = slots.free(3);
+        assert!(free[2] < 150 * 256 - 20_000, "{free:?}");
+        assert!(fs.wear().unwrap()[2] > 50 * MB / 64, "{:?}", fs.wear());
+        // As a crash leaves it.
+        let copy = Slots::new(3);
+        for slot in 0..3 {
+            let [from, to] = [&slots, &copy].map(|of| of.dir.path().join(slot.to_string()));
+            std::fs::copy(from, to).unwrap();
+        }
+        fs.close().unwrap();
+        drop(fs);
+        verify(&slots.map(0..3));
+        let again = Slots { arena: Arena::anonymous(128 * MB).unwrap(), ..slots };
+        for slots in [again, copy] {
+            let fs = slots.open(3, placement);
+            judge(&fs, &files);
+            let mut read = vec![0; 1 << 20];
+            fs.read(&CTX, large, 99 * MB, &mut read).unwrap();
+            assert!(read == vec![99; 1 << 20]);
+            fs.close().unwrap();
+            drop(fs);
+            verify(&slots.map(0..3));
+        }
+    }
+}
+
+#[test]
+fn who_joins_has_it_and_is_not_overtaken() {
+    let slots = Slots::new(4);
+    let fs = slots.open(2, Placement::Lanes);
+    let other = slots.attach(2).unwrap();
+    assert_eq!(slots.add(&fs, 2), None, "another client has the pool open");
+    assert_eq!(inspect(&slots.map(0..2)).unwrap().slots.len(), 2);
+    other.close().unwrap();
+    assert_eq!(slots.add(&fs, 2), Some(2));
+    slots.attach(2).unwrap_err();
+    let ino = make(&fs, 1);
+    fs.write(&CTX, ino, 0, &vec![7; 20 << 20]).unwrap();
+    let other = slots.attach(3).unwrap();
+    let mut read = vec![0; 20 << 20];
+    other.read(&CTX, ino, 0, &mut read).unwrap();
+    assert!(read == vec![7; 20 << 20]);
+    other.write(&ctx(3), ino, 0, &vec![8; 30 << 20]).unwrap();
+    fs.read(&CTX, ino, 0, &mut read).unwrap();
+    assert!(read == vec![8; 20 << 20]);
+    assert_eq!(slots.add(&fs, 3), None);
+    // The first one leaves, and the other goes on with what was added before it came.
+    fs.close().unwrap();
+    assert_eq!(slots.add(&other, 3), Some(3));
+    other.write(&ctx(3), ino, 0, &vec![9; 30 << 20]).unwrap();
+    other.close().unwrap();
+    drop((fs, other));
+    verify(&slots.map(0..4));
+}
+
+#[test]
+fn what_can_not_be_added_is_refused() {
+    let slots = Slots::new(3 + SPARE_SLOTS);
+    let fs = slots.open(2, Placement::Lanes);
+    let refused = fs.add_slot(&CTX, slots.map(2..3)).unwrap_err();
+    assert!(matches!(refused, Error::BadPool(_)), "{refused}");
+    assert!(fs.begin_leaving(&CTX, 1, Some(1)).unwrap().is_enough());
+    let refused = fs.add_slot(&CTX, slots.waiting(2)).unwrap_err();
+    assert!(matches!(refused, Error::Invalid(_)), "{refused}");
+    fs.end_leaving(&CTX, 1).unwrap();
+    for slot in 2..2 + SPARE_SLOTS {
+        assert_eq!(slots.add(&fs, slot), Some(u8::try_from(slot).unwrap()));
+    }
+    let refused = fs.add_slot(&CTX, slots.waiting(2 + SPARE_SLOTS)).unwrap_err();
+    assert!(matches!(refused, Error::Invalid(_)), "{refused}");
+    // One of those that came can leave again.
+    let last = u8::try_from(1 + SPARE_SLOTS).unwrap();
+    let ino = make(&fs, 1);
+    fs.write(&CTX, ino, 0, &vec![7; 30 << 20]).unwrap();
+    assert!(fs.begin_leaving(&CTX, last, Some(last)).unwrap().is_enough());
+    while fs.empty_round(&CTX, last, &mut |_| true).unwrap().moved > 0 {}
+    fs.close().unwrap();
+    drop(fs);
+    verify(&slots.map(0..2 + SPARE_SLOTS));
+}
