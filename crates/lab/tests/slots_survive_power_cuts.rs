@@ -510,7 +510,37 @@ fn by_cuts_deaths_and_cuts_behind_them() {
         println!("slots_survive_power_cuts: {change:?}: {} cuts judged", trial.judged);
         assert!(trial.judged > 2, "{change:?}");
     }
+    what_the_dead_named_is_durable();
     each_wrong_order_is_seen(&mut random);
+}
+
+/// A removal that died behind the store of a word that names a moved page, and before its fence, was gone on with
+/// by a session that was closed, and saved what is free by that word. A power cut then left the word as it was
+/// before: the page it named counted as free.
+fn what_the_dead_named_is_durable() {
+    let mut trial = Trial::new(Change::RemoveInUse(2));
+    filled(&trial.files);
+    let mut hardware = Hardware::with(trial.files.bytes());
+    let is_fence_of = |event: &Event, file| {
+        matches!(event.what, What::Fence) && event.site.file().ends_with(file)
+    };
+    for event in trial.files.change(trial.change).unwrap() {
+        if is_fence_of(&event, "life/slots.rs") && hardware.pending().len() == 1 {
+            let mut dead = hardware.clone();
+            dead.forget_threads();
+            trial.files.lay(&shown(&dead));
+            for event in trial.go_on().unwrap() {
+                dead.apply(&event);
+                if is_fence_of(&event, "pool/mod.rs") {
+                    let left = dead.after_cut(&[]).durable_copy();
+                    trial.judge(&left).unwrap_or_else(|why| panic!("{}: {why}", event.site));
+                }
+            }
+        }
+        hardware.apply(&event);
+    }
+    println!("slots_survive_power_cuts: words of the dead: {} cuts judged", trial.judged);
+    assert!(trial.judged > 4, "{}", trial.judged);
 }
 
 /// Under the same roof, for a bug is switched on for all of the process. Each is cut where it does something.

@@ -15,7 +15,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
 
 use novale_arena::{Arena, PidInfo};
-use novale_layout::{COMMIT_OFFSETS, FileKind, Ino, JOURNAL_RECORD_BYTES, LINE, PmAddr};
+use novale_layout::{COMMIT_OFFSETS, FileKind, Ino, JOURNAL_RECORD_BYTES, LINE, PAGE, PmAddr};
 use novale_pm::{Flushed, Health, Pm, Purpose};
 
 use crate::base::error::{Error, Result};
@@ -194,10 +194,15 @@ pub(crate) fn survey(
             inodes: &opened.inodes,
         };
         opened.found = scan.run(exec, progress)?;
-        if !clean {
-            let directory = opened.chunks.write_back(pm, root);
-            pm.fence(directory.and(journal.write_back(pm, session))).end();
-        }
+        // A pool that was closed clean and says nothing of its pages is one whose slots were being changed: who
+        // moved a page may have died before the fence of the word that names it now.
+        let named = opened.chunks.write_back(pm, root);
+        let rest = if clean {
+            pm.write_back_range(pool.superblock.roots.lane_table, PAGE, Purpose::Other)
+        } else {
+            journal.write_back(pm, session)
+        };
+        pm.fence(named.and(rest)).end();
         opened.doubts = journal.doubts().cloned().collect();
         if !clean {
             opened.doubts.extend_from_slice(journal.lost());
