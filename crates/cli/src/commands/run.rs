@@ -24,7 +24,7 @@ use crate::base::args::{MapKind, RunArgs};
 use crate::base::out::in_words;
 use crate::base::words::ForPrograms;
 use crate::commands::report;
-use crate::pools::slots::split_source;
+use crate::holders::ask;
 
 /// What the library reads: `MOUNTPOINT=SLOT[:SLOT...][=WORD[,WORD]]` with the words `hides_attributes` and `sync`, joined by `;`.
 const DIRECT_VARIABLE: &str = "NOVALE_DIRECT";
@@ -303,7 +303,7 @@ fn usable(table: &MountTable, mount: &MountEntry) -> Result<Option<Shared>> {
     if !is_own_place(table, mount) {
         return Ok(None);
     }
-    let (slots, served) = match join::served(&split_source(&mount.source), mount.device) {
+    let (slots, served) = match join::served(&ask::slots_of(mount), mount.device) {
         Ok(Some(found)) => found,
         Ok(None) | Err(JoinError::NotOpen | JoinError::NotShared { .. }) => return Ok(None),
         Err(error) => return Err(error).with_context(|| target.display().to_string()),

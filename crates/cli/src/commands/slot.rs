@@ -11,9 +11,8 @@ use anyhow::{Context, Result};
 use novale_fuse::{KIND, MountTable};
 
 use crate::base::args::SlotCommand;
-use crate::holders::holder;
+use crate::holders::{ask, holder};
 use crate::mounts::leaving::finish;
-use crate::pools::slots::split_source;
 
 pub(crate) fn run(command: &SlotCommand) -> Result<()> {
     match command {
@@ -38,5 +37,5 @@ fn named(given: &[PathBuf]) -> Result<Vec<PathBuf>> {
     let dir = std::path::absolute(only).context("the directory's path")?;
     let table = MountTable::read().context("/proc/self/mountinfo")?;
     let mount = table.top(&dir).filter(|mount| mount.kind == KIND);
-    Ok(mount.map_or_else(|| given.to_vec(), |mount| split_source(&mount.source)))
+    Ok(mount.map_or_else(|| given.to_vec(), ask::slots_of))
 }

@@ -7,7 +7,7 @@
 use std::io::Read;
 use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -21,6 +21,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::holders::facts::Facts;
+use crate::pools::slots::split_source;
 
 /// How long a daemon is waited for where nothing hangs on the answer.
 pub(crate) const ANSWER_MAX: Duration = Duration::from_secs(2);
@@ -74,6 +75,18 @@ pub(crate) fn ask(mount: &MountEntry, limit: Duration) -> Result<Said, Stuck> {
     let space = answer.space.map(|(pages_available, inodes)| Space { pages_available, inodes });
     let facts = answer.facts.filter(|_| mount.is_believed());
     Ok(Said { is_dead: answer.is_dead, space, facts })
+}
+
+/// The slots of the pool that is mounted: as its daemon says, to which some may have been added; by what the mount
+/// was made of, where it says nothing.
+pub(crate) fn slots_of(mount: &MountEntry) -> Vec<PathBuf> {
+    let made_of = split_source(&mount.source);
+    let said = ask(mount, ANSWER_MAX).unwrap_or_default().facts;
+    let slots = said.map(|facts| facts.slots).unwrap_or_default();
+    if slots.len() <= made_of.len() || slots.iter().any(String::is_empty) {
+        return made_of;
+    }
+    slots.into_iter().map(PathBuf::from).collect()
 }
 
 /// In the child.

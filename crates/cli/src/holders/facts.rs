@@ -10,6 +10,7 @@
 
 use std::fs::{self, File, Metadata};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use novale_core::{Form, Fs, Ino};
@@ -63,8 +64,22 @@ pub(crate) struct MappedFile {
     pub(crate) processes: Vec<u32>,
 }
 
-/// Files that were mapped when a slot that leaves was looked through last.
-pub(crate) type MappedThen = Arc<Mutex<Vec<Ino>>>;
+/// What the daemon has found and done that changes the pool's slots.
+#[derive(Debug, Default)]
+pub(crate) struct ChangedSlots {
+    /// Files that were mapped when a slot that leaves was looked through last.
+    pub(crate) mapped: Vec<Ino>,
+    /// Slots that came, in their order.
+    pub(crate) added: Vec<PathBuf>,
+}
+
+/// The same, for all threads.
+pub(crate) type Changing = Arc<Mutex<ChangedSlots>>;
+
+/// Looks at it, or changes it.
+pub(crate) fn of_changing<T>(changing: &Changing, act: impl FnOnce(&mut ChangedSlots) -> T) -> T {
+    act(&mut changing.lock().unwrap_or_else(PoisonError::into_inner))
+}
 
 /// Makes what is answered.
 pub(crate) type Answer = Box<dyn Fn() -> Vec<u8> + Send + Sync>;
@@ -82,20 +97,26 @@ impl SlotFile {
 
 impl Facts {
     /// What the daemon that is this process answers from now on: `self`, and who uses the pool by then.
-    pub(crate) fn answered(mut self, fs: Arc<Fs>, mapped: MappedThen) -> Answer {
+    pub(crate) fn answered(mut self, fs: Arc<Fs>, changing: Changing) -> Answer {
         self.pid = std::process::id();
         self.pid_namespace = pid_namespace();
         self.commits = commits(&fs);
         fs.update_policy().name().clone_into(&mut self.method);
         self.mode = mode(&fs);
         self.device = fs.pm().device().map(ToString::to_string).unwrap_or_default();
-        let slots = (0..MAX_SLOTS).map_while(|slot| fs.pm().slot_file(slot)).map(File::metadata);
-        self.slot_files = slots.flatten().map(|file| SlotFile::of(&file)).collect();
         Box::new(move || {
+            let files = (0..MAX_SLOTS).map_while(|slot| fs.pm().slot_file(slot));
+            let files = files.flat_map(File::metadata);
+            let slot_files = files.map(|file| SlotFile::of(&file)).collect();
+            let added = of_changing(&changing, |changed| changed.added.clone());
+            let added = added.iter().map(|path| path.display().to_string());
+            let slots = self.slots.iter().cloned().chain(added).collect();
             let failed = fs.failed_slots() & !fs.pm().absent_slots();
             let failed_slots = (0..MAX_SLOTS).filter(|slot| failed >> slot & 1 != 0).collect();
-            let waited_for = mapped_now(&fs, &mapped);
-            let now = Self { programs: fs.programs(), failed_slots, waited_for, ..self.clone() };
+            let waited_for = mapped_now(&fs, &changing);
+            let programs = fs.programs();
+            let now =
+                Self { slots, slot_files, failed_slots, programs, waited_for, ..self.clone() };
             // Numbers and texts can be written.
             serde_json::to_vec(&now).unwrap_or_default()
         })
@@ -103,8 +124,8 @@ impl Facts {
 }
 
 /// Those that still are, and by whom.
-fn mapped_now(fs: &Fs, mapped: &MappedThen) -> Vec<MappedFile> {
-    let then = mapped.lock().unwrap_or_else(PoisonError::into_inner).clone();
+fn mapped_now(fs: &Fs, changing: &Changing) -> Vec<MappedFile> {
+    let then = of_changing(changing, |changed| changed.mapped.clone());
     let by_whom = |ino: Ino| {
         let processes = fs.mapped_by(ino).unwrap_or_default();
         MappedFile { inode: ino.get(), processes }

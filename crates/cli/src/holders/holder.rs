@@ -141,6 +141,19 @@ fn take_shared(file: &File) -> bool {
     rustix::fs::flock(file, FlockOperation::NonBlockingLockShared).is_ok()
 }
 
+/// A slot as [`lock`] opens it, without a lock, beside those who have it.
+pub(crate) fn beside(slot: &Path) -> Result<PoolLock> {
+    let opened = PoolLock::new(vec![(slot.to_owned(), open_slot(slot)?)]);
+    opened.files()?;
+    Ok(opened)
+}
+
+/// Lets others share a slot that is locked.
+pub(crate) fn let_share(slot: &Path, lock: &PoolLock) -> Result<()> {
+    // The kernel gives the lock up before it takes the other.
+    if take_shared(lock.file(slot)?) { Ok(()) } else { Err(in_use(slot, holder(slot).as_ref())) }
+}
+
 fn open_slot(slot: &Path) -> Result<File> {
     // A FIFO would wait for its other end; what is no slot is refused when it is mapped.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;

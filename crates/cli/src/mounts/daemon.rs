@@ -23,7 +23,7 @@ use crate::base::progress::{AllCpus, Bar, spin};
 use crate::base::size::show_size;
 use crate::base::voice::Voice;
 use crate::base::words::{self, ForPrograms, of_stopped};
-use crate::holders::facts::{Answer, Facts, MappedThen};
+use crate::holders::facts::{Answer, Changing, Facts, of_changing};
 use crate::holders::holder;
 use crate::mounts::mount::Request;
 use crate::mounts::{background, empty, leaving};
@@ -62,8 +62,8 @@ pub(crate) fn run(request: &Request) -> Result<()> {
     let pool = if request.args.direct { share(request, &found)? } else { alone(request, &found)? };
     tell_recovery(pool.fs.opened(), request.words.options.read_only, found.is_whole());
     let voice = Arc::new(Voice::new(request.args.daemon && request.args.log.is_none()));
-    let mapped = MappedThen::default();
-    let facts = facts(request, &found).answered(pool.fs.clone(), mapped.clone());
+    let changing = Changing::default();
+    let facts = facts(request, &found).answered(pool.fs.clone(), changing.clone());
     // Before there is a mount, so that nobody takes this one for a program.
     serve(request, &pool, (0, 0));
     let service = Arc::new(Novale::new(pool.fs.clone(), settings(request, voice.clone(), facts)));
@@ -90,14 +90,16 @@ pub(crate) fn run(request: &Request) -> Result<()> {
         }
     };
     serve(request, &pool, server.device());
-    let event = begin(&pool, &voice, mapped)
+    let event = begin(request, &pool, &voice, &changing)
         .and_then(|()| announce(request, &found, &server))
         .and_then(|()| wait(&next_event, &pool, &voice));
     let ended = end(server, request, event.as_ref().ok(), &voice);
     event.and(ended).inspect_err(|error| voice.send(&in_words(error)))?;
     drop((service, pool));
-    if !request.words.options.read_only && leaving::is_unfinished(&found.paths) {
-        return finish(&found.paths);
+    let added = of_changing(&changing, |changed| std::mem::take(&mut changed.added));
+    let paths: Vec<PathBuf> = found.paths.into_iter().chain(added).collect();
+    if !request.words.options.read_only && leaving::is_unfinished(&paths) {
+        return finish(&paths);
     }
     Ok(())
 }
@@ -127,9 +129,14 @@ fn finish(paths: &[PathBuf]) -> Result<()> {
 }
 
 /// Starts what the daemon does beside serving.
-fn begin(pool: &OpenPool, voice: &Arc<Voice>, mapped: MappedThen) -> Result<()> {
+fn begin(
+    request: &Request,
+    pool: &OpenPool,
+    voice: &Arc<Voice>,
+    changing: &Changing,
+) -> Result<()> {
     write_back(pool.fs.clone(), voice.clone())?;
-    empty::start(pool.fs.clone(), voice.clone(), mapped)
+    empty::start(pool.fs.clone(), voice.clone(), changing.clone(), mapping(request))
 }
 
 /// The pool; of one that is only read some slots may be missing.
@@ -432,14 +439,19 @@ fn tell_not_joined(request: &Request, found: &Found) {
     }
 }
 
-fn opening(request: &Request) -> Result<Opening> {
-    let read_only = request.words.options.read_only;
-    let pm = PmOptions {
-        read_only,
+/// How slots are mapped.
+fn mapping(request: &Request) -> PmOptions {
+    PmOptions {
+        read_only: request.words.options.read_only,
         populate: request.args.populate,
         hugepages: request.args.populate,
         ..PmOptions::default()
-    };
+    }
+}
+
+fn opening(request: &Request) -> Result<Opening> {
+    let read_only = request.words.options.read_only;
+    let pm = mapping(request);
     let fs = OpenOptions {
         read_only,
         atime: match request.words.options.atime.unwrap_or_default() {

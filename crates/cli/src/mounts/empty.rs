@@ -1,16 +1,20 @@
-//! The daemon's part in a slot's leaving: it empties the slot while the pool is used, so many pages a second,
+//! The daemon's part in a slot's coming and leaving: it adds one, or it empties the slot that leaves while the pool is used, so many pages a second,
 //! until it is asked to let it stay. What is asked, and how far it is, stands in the arena. One that an earlier
 //! daemon has begun with is gone on with.
 
-use std::sync::{Arc, PoisonError};
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use novale_core::{Ctx, EmptyState, Error, Fs, Ino, SlotAsk, inspect};
+use novale_pm::{Pm, PmOptions, SlotLock, SlotSpec};
 use novale_posix::wall_clock_ns;
 
+use crate::base::out::in_words;
 use crate::base::voice::Voice;
-use crate::holders::facts::MappedThen;
+use crate::holders::facts::{Changing, of_changing};
 
 /// Pages a second, unless said: 16 MB.
 pub(crate) const PACE: u32 = 4096;
@@ -27,9 +31,15 @@ const NOT_KNOWN: u8 = u8::MAX;
 /// What was asked, with its number.
 type Ask = (u64, SlotAsk);
 
-/// Starts the thread that does it, which ends with the pool; `mapped` are the files that it passes by.
-pub(crate) fn start(fs: Arc<Fs>, voice: Arc<Voice>, mapped: MappedThen) -> Result<()> {
-    let emptier = Emptier { fs, voice, mapped };
+/// Starts the thread that does it, which ends with the pool; what others may know of it is told in `changing`, and
+/// a slot that comes is mapped by `mapping`.
+pub(crate) fn start(
+    fs: Arc<Fs>,
+    voice: Arc<Voice>,
+    changing: Changing,
+    mapping: PmOptions,
+) -> Result<()> {
+    let emptier = Emptier { fs, voice, changing, mapping };
     let run = move || emptier.run();
     std::thread::Builder::new().name("novale-empty".to_owned()).spawn(run).map(drop)?;
     Ok(())
@@ -38,7 +48,8 @@ pub(crate) fn start(fs: Arc<Fs>, voice: Arc<Voice>, mapped: MappedThen) -> Resul
 struct Emptier {
     fs: Arc<Fs>,
     voice: Arc<Voice>,
-    mapped: MappedThen,
+    changing: Changing,
+    mapping: PmOptions,
 }
 
 fn now() -> Ctx {
@@ -99,6 +110,18 @@ impl Emptier {
                 self.fs.tell_emptying(turn, EmptyState::Stays);
                 Ok(None)
             }
+            SlotAsk::Add(process, descriptor) => {
+                let state = match self.add(process, descriptor) {
+                    Ok(true) => EmptyState::Added,
+                    Ok(false) => EmptyState::NotAlone,
+                    Err(error) => {
+                        self.voice.say(&format!("adding a slot: {}", in_words(&error)));
+                        EmptyState::Failed
+                    }
+                };
+                self.fs.tell_emptying(turn, state);
+                Ok(None)
+            }
             SlotAsk::Empty(goes, pace) => {
                 let (slot, goes) = (self.last(), Some(goes).filter(|goes| *goes != NOT_KNOWN));
                 let room = self.fs.begin_leaving(&now(), slot, goes)?;
@@ -120,8 +143,22 @@ impl Emptier {
         }
     }
 
+    /// Adds the slot that a process has open, which waits until it is told; false where another client has the
+    /// pool open. The process has it locked, and shares the lock: nobody takes the slot in between.
+    fn add(&self, process: u32, descriptor: u8) -> Result<bool> {
+        let link = PathBuf::from(format!("/proc/{process}/fd/{descriptor}"));
+        let path = fs::read_link(&link).with_context(|| link.display().to_string())?;
+        let options = PmOptions { lock: SlotLock::Shared, ..self.mapping.clone() };
+        let new = Pm::open(&[SlotSpec::new(&link)], &options)?;
+        let added = self.fs.add_slot(&now(), new)?;
+        if added.is_some() {
+            of_changing(&self.changing, |changed| changed.added.push(path));
+        }
+        Ok(added.is_some())
+    }
+
     fn tell_which(&self, mapped: Vec<Ino>) {
-        *self.mapped.lock().unwrap_or_else(PoisonError::into_inner) = mapped;
+        of_changing(&self.changing, |changed| changed.mapped = mapped);
     }
 
     /// The slot that is emptied, whichever is to go.

@@ -57,21 +57,26 @@ pub(crate) struct NewSlotArgs {
     pub(crate) json: bool,
 }
 
-/// Add a slot to a pool that nobody uses.
+/// Add a slot to a pool, also while it is mounted.
 ///
 /// It becomes the last one, and new pages come from it from then on. A call that was cut off is made again
 /// with the same slots.
+///
+/// The daemon of a mounted pool adds it beside all that goes on, unless programs use the pool directly, or
+/// another mount does: these are named, and nothing is changed. From the next mount on the slot is named with
+/// the others. Four can be added before the pool is mounted anew, and none while one is leaving.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  novale slot add --size 64G /mnt/pmem2/slot /mnt/pmem0/slot /mnt/pmem1/slot")]
+  novale slot add --size 64G /mnt/pmem2/slot /mnt/pmem0/slot /mnt/pmem1/slot
+  novale slot add --size 64G /mnt/pmem2/slot /mnt/novale")]
 pub(crate) struct SlotAddArgs {
     #[command(flatten)]
     pub(crate) new: NewSlotArgs,
     /// The new slot.
     #[arg(value_name = "NEW")]
     pub(crate) slot: PathBuf,
-    /// All slots that the pool has, in any order.
-    #[arg(required = true, value_name = "SLOT")]
+    /// All slots that the pool has, in any order, or the directory that it is mounted on.
+    #[arg(required = true, value_name = "SLOT|DIR")]
     pub(crate) slots: Vec<PathBuf>,
 }
 
@@ -112,11 +117,15 @@ pub(crate) struct SlotRemoveArgs {
     pub(crate) slots: Vec<PathBuf>,
 }
 
-/// Put a slot in the place of another, in a pool that nobody uses.
+/// Put a slot in the place of another, also while the pool is mounted.
 ///
 /// What the old one has in use is copied; the new one must be at least as long. The pool is as it was until
 /// the copy is whole, so a call that was cut off is made again with the same slots; cut off at its end it may
 /// leave the pool read-only until then. The old slot is no slot of a pool after it.
+///
+/// To a mounted pool NEW is added as by `novale slot add`, and gets no pages. It takes the place of OLD when the pool is
+/// unmounted, or, where a program has it open after that or the daemon was killed, with the next mount or by the
+/// same call. All slots are to be named until then; with --cancel NEW stays what was added.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   novale slot replace --size 64G /mnt/pmem0/slot /mnt/pmem2/slot /mnt/pmem1/slot")]
@@ -133,7 +142,7 @@ pub(crate) struct SlotReplaceArgs {
     /// The one that takes its place.
     #[arg(value_name = "NEW")]
     pub(crate) slot: PathBuf,
-    /// All other slots of the pool, in any order.
+    /// All other slots of the pool, in any order, or the directory that it is mounted on.
     #[arg(value_name = "SLOT")]
     pub(crate) slots: Vec<PathBuf>,
 }

@@ -1,6 +1,5 @@
-//! `novale slot add`, `remove`, `replace`: the slots of a pool that nobody uses, or of which
-//! one leaves while it is mounted. All that can be refused is,
-//! before anything is changed.
+//! `novale slot add`, `remove`, `replace`: the slots of a pool that nobody uses, or that is mounted (`in_use`). All
+//! that can be refused is, before anything is changed.
 
 use std::path::{Path, PathBuf};
 
@@ -33,9 +32,11 @@ struct ChangedSlot {
 
 pub(super) fn add(args: &SlotAddArgs) -> Result<()> {
     let new = one(&args.slot)?;
-    let pool = slots::absolute(&args.slots)?;
-    let all = with(&new, &args.slots)?;
-    refuse_member(&new, &args.slots)?;
+    let pool = slots::absolute(&named(&args.slots)?)?;
+    let all = with(&new, &pool)?;
+    if !named_by_dir(&args.slots, &pool) {
+        refuse_member(&new, &pool)?;
+    }
     let json = args.new.json;
     if let Some(slot) = last_of(&all, &new) {
         // Whoever uses the pool has it with this slot. Else the earlier call may have died before its fence.
@@ -47,6 +48,12 @@ pub(super) fn add(args: &SlotAddArgs) -> Result<()> {
         return tell(json, "added", true, Some(slot), &new);
     }
     let coming = ComingSlot { args: &args.new, path: &new, old: None, least: SLOT_BYTES_MIN };
+    if let Some(mounted) = in_use::find(&pool)? {
+        let index = mounted.add(coming)?;
+        tell(json, "added", false, Some(index), &new)?;
+        let then = "from the next mount on it is named with the others, in fstab too";
+        return if json { Ok(()) } else { say!("{then}") };
+    }
     let (mut made, [lock, _lock_of_new]) = coming.prepare(&pool)?;
     let endurance = args.new.endurance.unwrap_or(0);
     let only = made.files_with(&lock)?;
@@ -82,9 +89,17 @@ pub(super) fn remove(args: &SlotRemoveArgs) -> Result<()> {
 
 pub(super) fn replace(args: &SlotReplaceArgs) -> Result<()> {
     let (old, new) = (one(&args.old)?, one(&args.slot)?);
-    let pool = with(&old, &args.slots)?;
-    refuse_member(&new, &args.slots)?;
+    let given = named(&args.slots)?;
+    let pool = with(&old, &given)?;
+    let coming = ComingSlot { args: &args.new, path: &new, old: Some(&old), least: SLOT_BYTES_MIN };
+    if let Some(mounted) = in_use::find(&pool)? {
+        return mounted.replace(args.cancel, coming, &old);
+    }
+    refuse_member(&new, &given)?;
     let after = with(&new, &without(&pool, &old))?;
+    if !args.cancel && is_to_go_for(&with(&new, &pool)?, &old, &new) {
+        return end_replacing(args.new.json, &with(&new, &pool)?, &old, &new);
+    }
     if args.cancel {
         return take_back(args, &pool, &old, &new);
     }
@@ -93,7 +108,6 @@ pub(super) fn replace(args: &SlotReplaceArgs) -> Result<()> {
     {
         return tell(args.new.json, "replaced", true, Some(slot), &new);
     }
-    let coming = ComingSlot { args: &args.new, path: &new, old: Some(&old), least: SLOT_BYTES_MIN };
     let (mut made, [lock, _lock_of_new]) = coming.prepare(&pool)?;
     let endurance = args.new.endurance.unwrap_or(0);
     let only = made.files_with(&lock)?;
@@ -102,6 +116,21 @@ pub(super) fn replace(args: &SlotReplaceArgs) -> Result<()> {
     made.keep();
     settle(&after, &only);
     tell(args.new.json, "replaced", false, Some(index), &new)
+}
+
+/// Whether one slot goes for another that was added for that while the pool was in use.
+fn is_to_go_for(all: &[PathBuf], old: &Path, new: &Path) -> bool {
+    let goes = || changing::going(all).ok().flatten().is_some_and(|goes| goes == old);
+    last_of(all, new).is_some() && goes()
+}
+
+fn end_replacing(json: bool, all: &[PathBuf], old: &Path, new: &Path) -> Result<()> {
+    let lock = holder::lock(all)?;
+    let only = lock.files()?;
+    with_bar(&only, |helpers| Ok(changing::remove(all, old, helpers)?))?;
+    let after = without(all, old);
+    settle(&after, &only);
+    tell(json, "replaced", false, place_of(&after, new), new)
 }
 
 fn take_back(args: &SlotReplaceArgs, pool: &[PathBuf], old: &Path, new: &Path) -> Result<()> {
@@ -142,11 +171,11 @@ fn refuse_member(new: &Path, pool: &[PathBuf]) -> Result<()> {
 }
 
 /// A slot that is to come.
-struct ComingSlot<'a> {
-    args: &'a NewSlotArgs,
-    path: &'a Path,
+pub(super) struct ComingSlot<'a> {
+    pub(super) args: &'a NewSlotArgs,
+    pub(super) path: &'a Path,
     /// The one whose place it takes.
-    old: Option<&'a PathBuf>,
+    pub(super) old: Option<&'a PathBuf>,
     /// The least bytes of it.
     least: u64,
 }
@@ -172,6 +201,26 @@ impl ComingSlot<'_> {
         }
         let locked_new = holder::lock(if is_there { &[] } else { std::slice::from_ref(&new) })?;
         Ok((made, [locked, locked_new]))
+    }
+
+    /// The same for a pool that others use, whose slots stay theirs.
+    pub(super) fn prepare_beside(&mut self, pool: &[PathBuf]) -> Result<(Changed, PoolLock)> {
+        let new = self.path.to_owned();
+        let all: Vec<PathBuf> = pool.iter().chain([&new]).cloned().collect();
+        slots::refuse_twice(&all)?;
+        slot_files::check_kind(&new)?;
+        if let Some(old) = self.old {
+            self.least = replaced_bytes(old)?;
+        }
+        let (mut made, only) = (Changed::default(), std::slice::from_ref(&new));
+        if new.exists() {
+            let locked = holder::lock(only)?;
+            self.check_it(pool, &locked)?;
+            return Ok((made, locked));
+        }
+        let first = pool.first().context("a pool has a slot")?;
+        self.create(&mut made, pool, &holder::beside(first)?)?;
+        Ok((made, holder::lock(only)?))
     }
 
     fn create(&self, made: &mut Changed, pool: &[PathBuf], lock: &PoolLock) -> Result<()> {
@@ -266,6 +315,11 @@ fn one(path: &Path) -> Result<PathBuf> {
     absolute.into_iter().next().context("a slot's path")
 }
 
+/// Whether the slots of a pool were named by where it is mounted.
+fn named_by_dir(given: &[PathBuf], pool: &[PathBuf]) -> bool {
+    given.len() == 1 && !pool.iter().any(|slot| Some(slot) == given.first())
+}
+
 /// The slots, and one that may be among them.
 fn with(slot: &PathBuf, others: &[PathBuf]) -> Result<Vec<PathBuf>> {
     let mut all = slots::absolute(others)?;
@@ -275,7 +329,7 @@ fn with(slot: &PathBuf, others: &[PathBuf]) -> Result<Vec<PathBuf>> {
     Ok(all)
 }
 
-fn tell(
+pub(super) fn tell(
     json: bool,
     done: &'static str,
     already: bool,
@@ -286,7 +340,11 @@ fn tell(
     if json {
         return say!("{}", serde_json::to_string_pretty(&facts)?);
     }
-    let done = if already { format!("already done: {done}") } else { done.to_owned() };
+    let done = match done {
+        _ if already => format!("already done: {done}"),
+        "to be replaced" => "added".to_owned(),
+        done => done.to_owned(),
+    };
     match (done.as_str(), slot) {
         (_, Some(slot)) => say!("{done}: slot {slot} is {}", facts.path),
         (_, None) if facts.done == "removed" => {

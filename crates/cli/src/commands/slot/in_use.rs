@@ -1,6 +1,7 @@
-//! `novale slot remove` of a pool that is mounted: its daemon empties the slot, which goes when nobody uses the
-//! pool any more.
+//! `novale slot` for a pool that is mounted: its daemon adds a slot, or empties the one that is to be removed, which
+//! goes when nobody uses the pool any more.
 
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -11,11 +12,15 @@ use novale_core::{
     slots_asked, wait_for_slots,
 };
 use novale_posix::join::JoinError;
+use novale_posix::slots as changing;
 use serde::Serialize;
 
 use crate::base::args::SlotRemoveArgs;
 use crate::base::progress::Bar;
+use crate::commands::slot::change::{ComingSlot, tell};
+use crate::holders::holder;
 use crate::mounts::empty::PACE;
+use crate::mounts::leaving::with_bar;
 use crate::pools::slots::{self, Found};
 
 /// How long a daemon is given to begin.
@@ -57,6 +62,87 @@ pub(super) fn find(pool: &[PathBuf]) -> Result<Option<Mounted>> {
 }
 
 impl Mounted {
+    /// Has the daemon add a slot, and returns its number.
+    pub(super) fn add(&self, mut coming: ComingSlot<'_>) -> Result<u8> {
+        self.refuse_to_add()?;
+        let (new, pool) = (coming.path, &self.found.paths);
+        let (mut made, lock) = coming.prepare_beside(pool)?;
+        let of_old =
+            self.found.info.slots.iter().zip(pool).find(|(_, path)| coming.old == Some(path));
+        let endurance = coming.args.endurance.or(of_old.map(|(slot, _)| slot.endurance));
+        let endurance = endurance.unwrap_or(0);
+        let only = made.files_with(&lock)?;
+        with_bar(&only, |helpers| Ok(changing::let_wait(pool, new, endurance, helpers)?))?;
+        holder::let_share(new, &lock)?;
+        let descriptor = u8::try_from(lock.file(new)?.as_raw_fd()).context("its descriptor")?;
+        let turn = ask_of_slots(&self.arena, SlotAsk::Add(std::process::id(), descriptor));
+        // From here on it may be the pool's, whatever is heard of it.
+        let last = u8::try_from(pool.len())?;
+        match self.wait(turn, last, "can't be added") {
+            Err(error) if slots_asked(&self.arena, Some(turn)).state == EmptyState::NotAlone => {
+                with_bar(&only, |helpers| Ok(changing::forget(new, helpers)?))?;
+                return Err(error);
+            }
+            done => {
+                made.keep();
+                done?;
+            }
+        }
+        Ok(last)
+    }
+
+    /// Adds a slot and has it be empty, for another to go when nobody uses the pool any more: then it takes the
+    /// place of that one.
+    pub(super) fn replace(&self, cancel: bool, coming: ComingSlot<'_>, old: &Path) -> Result<()> {
+        let (paths, slots, new) = (&self.found.paths, &self.found.info.slots, coming.path);
+        let json = coming.args.json;
+        let going = slots.iter().zip(paths).find(|(_, path)| path.as_path() == old);
+        let (going, _) = going.context("the slot that is to go is none of the pool's")?;
+        let there = slots.iter().zip(paths).next_back().filter(|(_, path)| path.as_path() == new);
+        if cancel {
+            let (slot, path) = there.context("no slot is being replaced by that one")?;
+            self.wait(ask_of_slots(&self.arena, SlotAsk::Cancel), slot.index, "can't be kept")?;
+            return tell(json, "kept", false, Some(slot.index), path);
+        }
+        let last = match there {
+            Some((slot, _)) if slot.pages < going.pages => bail!("the new slot is the shorter one"),
+            Some((slot, _)) => slot.index,
+            None => self.add(coming)?,
+        };
+        let turn = ask_of_slots(&self.arena, SlotAsk::Empty(going.index, 0));
+        self.wait(turn, last, "can't be emptied")?;
+        tell(json, "to be replaced", false, Some(last), new)?;
+        if json {
+            return Ok(());
+        }
+        say!(
+            "it takes the place of slot {}, {}, once the pool is unmounted; where a program has the pool open \
+             after that, with the next mount",
+            going.index,
+            old.display()
+        )
+    }
+
+    /// Refuses what the daemon would, before anything is made.
+    fn refuse_to_add(&self) -> Result<()> {
+        if let Some(slot) = self.found.info.slots.iter().find(|slot| slot.is_leaving) {
+            bail!(
+                "slot {} is leaving: have it stay first (novale slot remove --cancel), or unmount the pool",
+                slot.index
+            );
+        }
+        let clients = live_clients(&self.arena);
+        if clients.len() > 1 {
+            let pids: Vec<String> = clients.iter().map(|client| client.pid.to_string()).collect();
+            bail!(
+                "busy: the pool is used by processes {}, and one alone can have a slot added: end the programs \
+                 that use it directly, and unmount its other mounts",
+                pids.join(", ")
+            );
+        }
+        Ok(())
+    }
+
     pub(super) fn remove(&self, args: &SlotRemoveArgs, old: &Path) -> Result<()> {
         let (goes, number, path) = self.last(old)?;
         let ask = if args.cancel {
@@ -65,7 +151,8 @@ impl Mounted {
             SlotAsk::Empty(goes, args.pace.unwrap_or(PACE))
         };
         let turn = ask_of_slots(&self.arena, ask);
-        let done = if args.no_wait { "begun" } else { self.wait(turn, number)? };
+        let done =
+            if args.no_wait { "begun" } else { self.wait(turn, number, "can't be emptied")? };
         let facts = Emptied {
             done,
             slot: number,
@@ -100,7 +187,7 @@ impl Mounted {
     }
 
     /// Waits until it is done.
-    fn wait(&self, turn: u64, slot: u8) -> Result<&'static str> {
+    fn wait(&self, turn: u64, slot: u8, failed: &str) -> Result<&'static str> {
         let (begun, bar) = (Instant::now(), Bar::new());
         loop {
             let so_far = slots_asked(&self.arena, Some(turn));
@@ -118,13 +205,17 @@ impl Mounted {
                     bar.show(Progress { what: "moving pages", done, total });
                 }
                 EmptyState::Emptied => return Ok("emptied"),
+                EmptyState::Added => return Ok("added"),
+                EmptyState::NotAlone => bail!(
+                    "a program has come to use the pool directly, which would not have the slot: end it first"
+                ),
                 EmptyState::Stays => return Ok("kept"),
                 EmptyState::NoRoom => bail!(
                     "slot {slot} stays: the other slots have no room for what it has in use and what is kept \
                      back: free space, or add a slot first"
                 ),
                 EmptyState::Failed => {
-                    bail!("slot {slot} can't be emptied: the mount's log says why")
+                    bail!("slot {slot} {failed}: the mount's log says why")
                 }
             }
             if live_clients(&self.arena).is_empty() {

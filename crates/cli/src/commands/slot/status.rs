@@ -81,7 +81,9 @@ impl Emptying {
                 EmptyState::Waiting
                 | EmptyState::NoRoom
                 | EmptyState::Stays
-                | EmptyState::Failed => "waiting",
+                | EmptyState::Failed
+                | EmptyState::Added
+                | EmptyState::NotAlone => "waiting",
             },
             pages_moved: so_far.moved,
             pages_left: pages_left(found, known.free.as_deref(), slot),
