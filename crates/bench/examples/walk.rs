@@ -68,7 +68,7 @@ fn whole(bed: &Bed, step: u64) -> Result<()> {
 /// Sixteen pages, each with a second copy that has a line.
 fn read(bed: &Bed, step: u64) -> Result<()> {
     let offset = step * 65_536 % FILE_BYTES as u64;
-    bed.fs.read(&CTX, bed.file, offset, black_box(&mut [0; 65_536])).map(drop)
+    bed.fs.read(&CTX, bed.file, offset, black_box(&mut vec![0; 65_536])).map(drop)
 }
 
 fn append(bed: &Bed, _: u64) -> Result<()> {
