@@ -18,7 +18,7 @@ use crate::base::settings::{self, PRELOAD, Variable, is_between, is_own, own_pat
 use crate::base::sys::{Ret, sys};
 use crate::base::thread::current;
 use crate::base::{guard, left, report};
-use crate::process::{confined, masks};
+use crate::process::confined;
 
 /// What `novale run` tells besides; the mounts first.
 const SESSION: [Variable; 8] = Variable::ALL;
@@ -38,8 +38,7 @@ const PAGE: usize = 4096;
 pub(crate) extern "C" fn novale_execute_lent(path: u64, words: u64, environment: u64) -> Ret {
     let changed = Changed::of(libc::AT_FDCWD as u64, path, environment);
     let given = changed.as_ref().map_or(environment, |changed| changed.environment);
-    // The kernel does not know of the faults that the program has blocked, and a mask is inherited.
-    masks::with_faults_blocked(|| sys!(libc::SYS_execve, path, words, given))
+    sys!(libc::SYS_execve, path, words, given)
 }
 
 /// An environment in place of the program's own, for as long as it lives.

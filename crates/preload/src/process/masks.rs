@@ -78,19 +78,6 @@ pub(super) fn for_next_program(in_kernel: u64) -> u64 {
     in_kernel | current().blocked.load(Ordering::Relaxed)
 }
 
-/// Makes a call that starts another program, of a child in its parent's memory, which no call that changes
-/// the mask tells its own.
-pub(super) fn with_faults_blocked(call: impl FnOnce() -> Ret) -> Ret {
-    let blocked = current().blocked.load(Ordering::Relaxed);
-    if blocked == 0 {
-        return call();
-    }
-    let before = block(blocked);
-    let failed = call();
-    set_mask(before);
-    failed
-}
-
 /// Keeps signals from coming until the call has ended, the child of a fork included; true where one was
 /// noted before that.
 pub(crate) fn before_fork() -> bool {
