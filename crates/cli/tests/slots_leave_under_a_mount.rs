@@ -86,6 +86,9 @@ fn work(mount: &[&str], name: &str, goes: usize) {
         let told = slots_of(&scratch);
         assert_eq!(told["slots"][2]["state"], "leaving", "{told}");
         assert_eq!(told["slots"][2]["emptying"]["state"], "moving", "{told}");
+        assert_eq!(told["slots"][2]["emptying"]["pace"], 1, "{told}");
+        let shown = novale(&["slot", "status", &dir]).ok();
+        assert!(shown.contains("left, 1 a second at most"), "{shown}");
         let told: Value = serde_json::from_str(&novale(&["info", "--json", a, b, c]).ok()).unwrap();
         let daemon = told["used_by"].as_u64().unwrap();
         kill_process(Pid::from_raw(i32::try_from(daemon).unwrap()).unwrap(), Signal::KILL).unwrap();

@@ -82,6 +82,8 @@ pub struct EmptyProgress {
     pub moved: u64,
     /// Files that a program has mapped, whose pages stay until it has given them up.
     pub mapped: u64,
+    /// Pages a second at most, 0: as fast as it goes; none where a daemon goes on by itself.
+    pub pace: Option<u32>,
     /// Nothing else was asked since.
     pub is_last: bool,
 }
@@ -171,6 +173,10 @@ pub fn slots_asked(arena: &Arena, turn: Option<u64>) -> EmptyProgress {
         state,
         moved: root[MOVED].load(Relaxed),
         mapped: root[MAPPED].load(Relaxed),
+        pace: asked(arena).and_then(|(_, ask)| match ask {
+            SlotAsk::Empty(_, pace) => Some(pace),
+            SlotAsk::Cancel | SlotAsk::Add(..) => None,
+        }),
         is_last: turn.is_none_or(|turn| turn == last),
     }
 }

@@ -16,6 +16,7 @@ use crate::commands::slot::in_use::pages_left;
 use crate::commands::slot::mapped::{self, WaitedFor};
 use crate::commands::slot::named;
 use crate::holders::patience::patiently;
+use crate::mounts::empty::PACE;
 use crate::pools::memory;
 use crate::pools::remaining::{self, SlotState};
 use crate::pools::slots::{Found, page_bytes};
@@ -64,6 +65,8 @@ struct Emptying {
     state: &'static str,
     pages_moved: u64,
     pages_left: Option<u64>,
+    /// Pages a second at most; 0: as fast as it goes.
+    pace: u32,
     /// Files that stay as long as programs have their own pages mapped.
     files_mapped: u64,
     /// Which these are, some of them, and who has.
@@ -87,6 +90,7 @@ impl Emptying {
             },
             pages_moved: so_far.moved,
             pages_left: pages_left(found, known.free.as_deref(), slot),
+            pace: so_far.pace.unwrap_or(PACE),
             files_mapped: so_far.mapped,
             waits_for: known.waited_for.clone(),
         })
@@ -98,7 +102,13 @@ impl Emptying {
             0 => String::new(),
             files => format!(", {files} files mapped"),
         };
-        say!("          {}: {} pages moved, {left} left{mapped}", self.state, self.pages_moved)?;
+        let pace = match (self.state, self.pace) {
+            ("moving", 0) => ", as fast as it goes".to_owned(),
+            ("moving", pace) => format!(", {pace} a second at most"),
+            _ => String::new(),
+        };
+        let (state, moved) = (self.state, self.pages_moved);
+        say!("          {state}: {moved} pages moved, {left} left{pace}{mapped}")?;
         self.waits_for.iter().try_for_each(WaitedFor::show)
     }
 }
