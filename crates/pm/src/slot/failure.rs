@@ -179,13 +179,18 @@ impl Mapped {
         Health { failed, lost }
     }
 
+    /// The slot that has what lies at `at`.
+    fn slot_at(&self, at: usize) -> Option<usize> {
+        self.slots.iter().position(|range| {
+            let from = range.base().addr();
+            (from..from.saturating_add(to_usize(range.len()))).contains(&at)
+        })
+    }
+
     /// Puts private memory in the place of what lies at `at`, and marks its slot; says whether it is in
     /// one.
     fn replace(&self, at: usize) -> bool {
-        let hit = self.slots.iter().position(|range| {
-            let from = range.base().addr();
-            (from..from.saturating_add(to_usize(range.len()))).contains(&at)
-        });
+        let hit = self.slot_at(at);
         let Some((slot, range)) = hit.and_then(|slot| Some((slot, self.slots.get(slot)?))) else {
             return false;
         };
@@ -229,6 +234,31 @@ pub fn survive_failing_slots() -> io::Result<()> {
     result
 }
 
+/// What is said before the process ends, where it is to end at the first fault in a pool.
+static LAST_WORDS: OnceLock<&str> = OnceLock::new();
+
+/// Has this process end at the first fault in a pool, with exit code 1 and `words` on standard error: for one that
+/// changes a pool by steps that rest on one another, which stops where a killed one would.
+///
+/// # Errors
+/// Those of `sigaction`.
+pub fn end_at_failing_slots(words: &'static str) -> io::Result<()> {
+    LAST_WORDS.get_or_init(|| words);
+    survive_failing_slots()
+}
+
+/// Ends the process where a slot has what lies at `at`, and that is asked for.
+fn end_if_asked(at: usize) {
+    let Some(words) = LAST_WORDS.get() else { return };
+    if !all().any(|mapped| mapped.slot_at(at).is_some()) {
+        return;
+    }
+    // SAFETY: the bytes are those of a text; a handler may call this.
+    let _said = unsafe { libc::write(2, words.as_ptr().cast(), words.len()) };
+    // SAFETY: ends the process at once, as a handler may.
+    unsafe { libc::_exit(1) }
+}
+
 fn install() -> io::Result<()> {
     let mut before = MaybeUninit::<libc::sigaction>::uninit();
     // SAFETY: asks only; the kernel fills in what there was.
@@ -255,9 +285,13 @@ extern "C" fn on_fault(signal: i32, info: *mut libc::siginfo_t, context: *mut li
     // SAFETY: the kernel hands it over, valid while the handler runs.
     let info_of = unsafe { &*info };
     // One that somebody sends has no address.
-    // SAFETY: it is of a fault then.
-    if info_of.si_code > 0 && slot_failed_at(unsafe { info_of.si_addr() }.addr()) {
-        return;
+    if info_of.si_code > 0 {
+        // SAFETY: it is of a fault then.
+        let at = unsafe { info_of.si_addr() }.addr();
+        end_if_asked(at);
+        if slot_failed_at(at) {
+            return;
+        }
     }
     let before = BEFORE.get().map_or(libc::SIG_DFL, |before| before.sa_sigaction);
     match before {
