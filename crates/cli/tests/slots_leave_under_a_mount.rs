@@ -253,6 +253,30 @@ fn no_slot_is_taken_out_that_another_users_link_leads_to() {
     novale(&["check", a]).ok();
 }
 
+/// It was "not mounted", and what came next found the slot being taken out.
+#[test]
+fn another_unmount_waits_for_it_too() {
+    let Some(scratch) = Scratch::for_mount("another_unmount_waits_for_it_too") else { return };
+    let _alone = alone();
+    // A process as it is seen while it takes its time.
+    let (own, dir) = (scratch.slot("novale"), scratch.dir());
+    fs::copy(fs::canonicalize("/bin/sh").unwrap(), &own).unwrap();
+    fs::write(scratch.slot("slot"), "echo begun; read -r end").unwrap();
+    let mut it = Command::new(&own);
+    it.args(["slot", "finish", "--of", &dir, "--", "a"])
+        .current_dir(Path::new(&own).parent().unwrap());
+    let mut it = it.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    it.stdout.as_mut().unwrap().read_exact(&mut [0; 5]).unwrap();
+    thread::scope(|scope| {
+        let unmounted = scope.spawn(|| novale(&["umount", &dir]));
+        let is_waited_for = eventually(|| is_waited_for(it.id()));
+        drop(it.stdin.take());
+        it.wait().unwrap();
+        unmounted.join().unwrap().ok();
+        assert!(is_waited_for);
+    });
+}
+
 /// A mount beside a daemon that takes the slot out, which may take its time, found a pool that was changed in
 /// part, or left the slot where it was.
 #[test]

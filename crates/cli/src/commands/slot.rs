@@ -26,7 +26,7 @@ pub(crate) fn run(command: &SlotCommand) -> Result<()> {
         SlotCommand::Add(args) => change::add(args),
         SlotCommand::Remove(args) => change::remove(args),
         SlotCommand::Replace(args) => change::replace(args),
-        SlotCommand::Finish { slots } => finish_for_daemon(slots),
+        SlotCommand::Finish { slots, .. } => finish_for_daemon(slots),
     }
 }
 

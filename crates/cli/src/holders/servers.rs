@@ -68,13 +68,17 @@ pub(crate) fn started_for(target: &Path) -> Option<Process> {
         let words = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
         let words: Vec<&[u8]> = words.split(|byte| *byte == 0).collect();
         // The last word is followed by a zero too.
-        let [_, command, .., dir, _] = words.as_slice() else { return None };
+        let (dir, is_one) = match words.as_slice() {
+            // While it closes the pool it has the FUSE device no more.
+            [_, b"mount", .., dir, _] => (dir, words.iter().any(|word| SERVING.contains(word))),
+            // What it becomes to take out a slot that was emptied.
+            [_, b"slot", b"finish", b"--of", dir, ..] => (dir, true),
+            _ => return None,
+        };
         let here = fs::read_link(format!("/proc/{pid}/cwd")).ok()?;
         let dir = here.join(OsStr::from_bytes(dir));
-        // While it closes the pool it has the FUSE device no more.
-        let serves = words.iter().any(|word| SERVING.contains(word));
         let named = fs::read(format!("/proc/{pid}/comm")).is_ok_and(|name| name == NAME);
-        (*command == b"mount" && dir == target && serves && named).then_some(process)
+        (dir == target && is_one && named).then_some(process)
     })
 }
 

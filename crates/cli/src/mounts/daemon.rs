@@ -1,7 +1,7 @@
 //! The daemon: a pool opened, mounted, served until a signal or an unmount, and closed.
 
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -99,7 +99,7 @@ pub(crate) fn run(request: &Request) -> Result<()> {
     let added = of_changing(&changing, |changed| std::mem::take(&mut changed.added));
     let paths: Vec<PathBuf> = found.paths.into_iter().chain(added).collect();
     if !request.words.options.read_only && leaving::is_unfinished(&paths) {
-        return finish(&paths);
+        return finish(&request.target, &paths);
     }
     Ok(())
 }
@@ -122,9 +122,10 @@ fn without_going(request: &Request) -> Vec<PathBuf> {
 
 /// Takes out the slot that was emptied, in this process as another program: with the one that had the pool open
 /// all that it had of it is gone, whichever thread it was.
-fn finish(paths: &[PathBuf]) -> Result<()> {
+fn finish(target: &Path, paths: &[PathBuf]) -> Result<()> {
     let mut command = Command::new("/proc/self/exe");
-    command.arg0("novale").args(["slot", "finish", "--"]).args(paths);
+    command.arg0("novale").args(["slot", "finish", "--of"]);
+    command.arg(target).arg("--").args(paths);
     Err(command.exec()).context("taking out the slot that was emptied")
 }
 

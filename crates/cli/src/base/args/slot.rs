@@ -16,6 +16,9 @@ pub(crate) enum SlotCommand {
     /// Take out the slot that was emptied, of a pool that nobody has open any more: what a daemon does last.
     #[command(hide = true)]
     Finish {
+        /// The directory that it was mounted on, by which it is found.
+        #[arg(long)]
+        of: Option<PathBuf>,
         /// The pool's slots.
         slots: Vec<PathBuf>,
     },
