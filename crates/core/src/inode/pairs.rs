@@ -350,6 +350,10 @@ impl<'a> View<'a> {
                 self.end_partner(arena, page, &gone)?.into_iter().for_each(&mut ended);
             }
         }
+        if !is_short {
+            // What an operation had reserved that died: no walk finds it.
+            self.pairs().remove_range(arena, pages.start, pages.end, &mut |_, _| ())?;
+        }
         if pairs > 0 {
             count(arena, -pairs);
         }
@@ -370,6 +374,25 @@ impl<'a> View<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fixture::{CTX, with_file};
+    use crate::log::FILE_PAGES_MAX;
+    use crate::op::call::OpKind;
+
+    /// An operation that died had reserved room for a pair. It stayed in a view that was dropped, and a
+    /// directory that got the number later took it for the count of its names.
+    #[test]
+    fn what_is_reserved_ends_as_well() {
+        let (fs, ino) = with_file();
+        let call = fs.begin(OpKind::Write, &CTX).unwrap();
+        let locked = fs.lock_file(&call, ino).unwrap();
+        let view = &locked.view;
+        for pages in [70..71, 60..60 + SHORT, 0..FILE_PAGES_MAX] {
+            view.reserve_pair(fs.arena(), 70).unwrap();
+            assert!(view.has_pairs());
+            view.publish(|| view.end_pairs(fs.arena(), pages.clone(), |_| ())).unwrap();
+            assert!(!view.has_pairs(), "{pages:?}");
+        }
+    }
 
     #[test]
     fn an_operation_is_known_by_bits_that_no_partner_has() {
