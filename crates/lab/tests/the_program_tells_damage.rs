@@ -89,8 +89,8 @@ fn remaining(slots: &[PathBuf]) -> Option<Pm> {
             *place = Some(SlotSpec::new(slot));
         }
     }
-    let placed = places.iter().flatten().count();
-    let is_whole = placed == slots.len() && placed == places.len();
+    let there = places.iter().flatten().count();
+    let is_whole = there == slots.len() && there == places.len();
     Pm::open_some(&places).ok().filter(|_| !is_whole)
 }
 

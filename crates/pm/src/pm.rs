@@ -37,7 +37,7 @@ pub struct Pm {
     /// Keeps the mappings alive that `mapped` points into.
     slots: Box<[Slot]>,
     /// Slots that came since, in their order.
-    added: [OnceLock<Slot>; SPARE_SLOTS],
+    added: Box<[OnceLock<Slot>; SPARE_SLOTS]>,
 }
 
 /// Slots that can be added to a pool while it is mapped ([`Pm::adopt`]): threads count for so many more.
@@ -117,6 +117,7 @@ impl Pm {
 
     /// Adds a slot, mapped alone in `new`, behind the last. Nothing is stored to it. Callers do so one after the
     /// other. Returns its number; none where there is no place for it ([`Pm::can_adopt`]), or `new` has several.
+    #[must_use]
     pub fn adopt(&self, mut new: Self) -> Option<u8> {
         let index = usize::from(self.slot_count());
         if !self.can_adopt() || new.read_only || new.slots.len() != 1 {
@@ -192,7 +193,7 @@ impl Pm {
             asked: slots.iter().map(|slot| Asked::of(slot, options)).collect(),
             read_only: options.read_only,
             slots: slots.into_boxed_slice(),
-            added: Default::default(),
+            added: Box::default(),
         })
     }
 

@@ -197,10 +197,12 @@ pub(crate) fn survey(
         // A pool that was closed clean and says nothing of its pages is one whose slots were being changed: who
         // moved a page may have died before the fence of the word that names it now.
         let named = opened.chunks.write_back(pm, root);
-        let rest = if clean {
-            pm.write_back_range(pool.superblock.roots.lane_table, PAGE, Purpose::Other)
-        } else {
-            journal.write_back(pm, session)
+        let lanes = pool.superblock.roots.lane_table;
+        let rest = match clean {
+            // Of a damaged pool it may lie nowhere.
+            true if !pm.contains(lanes, PAGE) => Flushed::none(),
+            true => pm.write_back_range(lanes, PAGE, Purpose::Other),
+            false => journal.write_back(pm, session),
         };
         pm.fence(named.and(rest)).end();
         opened.doubts = journal.doubts().cloned().collect();
