@@ -460,8 +460,8 @@ impl HeldInode<'_> {
     }
 }
 
-/// How many extents of its list the operation has given. The lane that it gives them to is locked meanwhile,
-/// so of the one in hand the lane knows.
+/// How many extents of its list the operation has given. Of the one in hand the lane knows, which was locked
+/// for it, or which has nothing of it yet.
 fn given(record: &Record, holdings: &Holdings<'_>) -> u64 {
     let given = record.words.get(GIVEN).copied().flatten().unwrap_or(0);
     let in_hand = given.checked_sub(1).and_then(|at| record.free.get(usize::try_from(at).ok()?));
