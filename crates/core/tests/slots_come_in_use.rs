@@ -206,3 +206,26 @@ fn what_can_not_be_added_is_refused() {
     drop(fs);
     verify(&slots.map(0..2 + SPARE_SLOTS));
 }
+
+/// Who joined has all slots mapped as those that the pool was opened with, and counted from none: what it added
+/// behind the fourth had tables past the end of those in the arena, and no pages, and the pool was not closed clean.
+#[test]
+fn as_many_come_whoever_adds_them() {
+    let slots = Slots::new(3 + SPARE_SLOTS);
+    let fs = slots.open(2, Placement::Lanes);
+    for slot in 2..1 + SPARE_SLOTS {
+        assert_eq!(slots.add(&fs, slot), Some(u8::try_from(slot).unwrap()));
+    }
+    let other = slots.attach(1 + SPARE_SLOTS).unwrap();
+    fs.close().unwrap();
+    let last = 1 + SPARE_SLOTS;
+    assert_eq!(slots.add(&other, last), Some(u8::try_from(last).unwrap()));
+    let refused = other.add_slot(&CTX, slots.waiting(2 + SPARE_SLOTS)).unwrap_err();
+    assert!(matches!(refused, Error::Invalid(_)), "{refused}");
+    assert_eq!(inspect(&slots.map(0..2 + SPARE_SLOTS)).unwrap().slots.len(), 2 + SPARE_SLOTS);
+    let ino = make(&other, 1);
+    other.write(&CTX, ino, 0, &vec![7; 30 << 20]).unwrap();
+    other.close().unwrap();
+    drop((fs, other));
+    verify(&slots.map(0..2 + SPARE_SLOTS));
+}

@@ -44,7 +44,8 @@ impl Fs {
         if leaving_slots(self.arena()) != 0 {
             return Err(Error::Invalid("a slot of the pool is leaving: none can be added now"));
         }
-        if !self.pm.can_adopt() {
+        // A client that came later has mapped what was added before as any slot: it still is one of the arena's few.
+        if !self.pm.can_adopt() || !self.allocator.ranges.can_add() {
             return Err(Error::Invalid(
                 "as many slots were added as can be before the pool is opened next",
             ));

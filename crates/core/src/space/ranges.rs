@@ -267,6 +267,11 @@ impl Ranges {
         }
     }
 
+    /// Whether there are tables for one more: up to [`SPARE_SLOTS`] since the pool was opened, whoever added them.
+    pub(crate) fn can_add(&self) -> bool {
+        self.added.iter().any(|added| added.get().is_none())
+    }
+
     fn has_added(&self) -> bool {
         self.added.first().is_some_and(|added| added.get().is_some())
     }
