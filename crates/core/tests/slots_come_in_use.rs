@@ -8,11 +8,12 @@ mod support;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use novale_arena::{Arena, PidInfo};
 use novale_core::{
-    Ctx, Error, Fs, Ino, MkfsOptions, NewInode, NewSlot, Node, OpenOptions, Placement, Serial,
-    inspect, live_free, mkfs, slot_waits,
+    Ctx, EmptyState, Error, Fs, Ino, MkfsOptions, NewInode, NewSlot, Node, OpenOptions, Placement,
+    Serial, SlotAsk, ask_of_slots, inspect, live_free, mkfs, slot_waits,
 };
 use novale_layout::FileKind;
 use novale_pm::{Pm, PmOptions, SPARE_SLOTS, SlotLock, SlotSpec};
@@ -228,4 +229,21 @@ fn as_many_come_whoever_adds_them() {
     other.close().unwrap();
     drop((fs, other));
     verify(&slots.map(0..2 + SPARE_SLOTS));
+}
+
+/// A mount that joined took the word of the last adding for a new one, and said at its start that it failed.
+#[test]
+fn what_was_added_is_asked_of_nobody_who_comes_later() {
+    let slots = Slots::new(2);
+    let fs = slots.open(2, Placement::Lanes);
+    let ask = SlotAsk::Add(7, 9);
+    let turn = ask_of_slots(&slots.arena, ask);
+    assert_eq!(fs.wait_for_slot_ask(0, Duration::ZERO).unwrap(), Some((turn, ask)));
+    fs.tell_emptying(turn, EmptyState::Added);
+    let other = slots.attach(2).unwrap();
+    assert_eq!(other.wait_for_slot_ask(0, Duration::ZERO).unwrap(), None);
+    let next = ask_of_slots(&slots.arena, ask);
+    assert_eq!(other.wait_for_slot_ask(0, Duration::ZERO).unwrap(), Some((next, ask)));
+    other.close().unwrap();
+    fs.close().unwrap();
 }

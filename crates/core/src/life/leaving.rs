@@ -19,8 +19,8 @@ use crate::life::slots::{RoomToLeave, set_emptied, set_leaving, set_leaving_for}
 use crate::op::call::OpKind;
 use crate::space::failed::has_slot;
 use crate::space::leaving::{
-    EmptyState, SlotAsk, asked, asked_word, count_moved, leaving_slots, say_mapped, say_state,
-    tell_leaving, tell_staying,
+    EmptyState, SlotAsk, asked, asked_word, count_moved, is_answered, leaving_slots, say_mapped,
+    say_state, tell_leaving, tell_staying,
 };
 
 impl Fs {
@@ -114,7 +114,7 @@ impl Fs {
     }
 
     /// What is asked of the one who empties slots, with a number other than `seen`; waits for it as long as
-    /// `timeout`, and less now and then.
+    /// `timeout`, and less now and then. A slot that was added, or could not be, is asked of nobody who comes later.
     ///
     /// # Errors
     /// [`Error::Closed`].
@@ -125,7 +125,10 @@ impl Fs {
     ) -> Result<Option<(u64, SlotAsk)>> {
         self.check_open()?;
         let arena = self.arena();
-        let new = || asked(arena).filter(|(turn, _)| *turn != seen);
+        let is_over = |(turn, ask): &(u64, SlotAsk)| {
+            matches!(ask, SlotAsk::Add(..)) && is_answered(arena, *turn)
+        };
+        let new = || asked(arena).filter(|asked| asked.0 != seen && !is_over(asked));
         let low = asked_word(arena).load(Ordering::Acquire) & u64::from(u32::MAX);
         if new().is_none() && !timeout.is_zero() {
             sleep_while(asked_word(arena), u32::try_from(low).unwrap_or(0), timeout);

@@ -135,6 +135,12 @@ pub(crate) fn asked(arena: &Arena) -> Option<(u64, SlotAsk)> {
     Some((word & ASK_TURN_MASK, ask))
 }
 
+/// Whether it was said what became of what was asked with this number.
+pub(crate) fn is_answered(arena: &Arena, turn: u64) -> bool {
+    let said = arena.root()[STATE].load(Acquire);
+    said >> STATE_WHAT != 0 && said & ASK_TURN_MASK == turn
+}
+
 /// Asks the one who empties slots of the pool that is open in `arena`, and wakes him. Returns the number of
 /// what is asked.
 #[must_use = "by it one learns what became of it"]
