@@ -205,3 +205,36 @@ fn a_program_that_would_not_have_it_keeps_it_away() {
     let checked = novale(&["check", a, b]).ok();
     assert!(checked.contains("no errors"), "{checked}");
 }
+
+/// What the daemon could not add was left as a file that waits for a place, and a mount that is read-only since it
+/// began was given slots.
+#[test]
+fn what_can_not_be_added_leaves_nothing() {
+    let Some(scratch) = Scratch::for_mount("what_can_not_be_added_leaves_nothing") else { return };
+    let _alone = alone();
+    let slots = ["a", "b", "c", "d", "e", "f"].map(|name| scratch.slot(name));
+    let [a, .., last] = slots.each_ref().map(String::as_str);
+    let dir = scratch.dir();
+    novale(&["mkfs", "--size", "16M", a]).ok();
+    for options in [&["ro", a][..], &["remount,ro"]] {
+        novale(&[&["mount", "-o"], options, &[dir.as_str()]].concat()).ok();
+        novale(&["slot", "add", "--size", "16M", last, &dir]).refused(1, &["read-only"]);
+        assert!(!Path::new(last).exists());
+        novale(&["umount", &dir]).ok();
+        novale(&["mount", a, &dir]).ok();
+    }
+    // A pool that has a slot in itself can neither be unmounted nor mounted again.
+    let own = scratch.in_dir("own").display().to_string();
+    novale(&["slot", "add", "--size", "2M", &own, &dir]).refused(1, &["in the pool itself"]);
+    assert!(!Path::new(&own).exists());
+    for slot in &slots[1..5] {
+        novale(&["slot", "add", "--size", "2M", slot, &dir]).ok();
+    }
+    novale(&["slot", "add", "--size", "2M", last, &dir]).refused(1, &["as many slots were added"]);
+    assert!(!Path::new(last).exists());
+    novale(&["umount", &dir]).ok();
+    let all: Vec<&str> = slots[..5].iter().map(String::as_str).collect();
+    novale(&[&["mount"], &all[..], &[&dir]].concat()).ok();
+    novale(&["slot", "add", "--size", "2M", last, &dir]).ok();
+    novale(&["umount", &dir]).ok();
+}

@@ -28,7 +28,7 @@ pub use base::exec::{Executor, Progress, Serial};
 pub use base::types::*;
 pub use fs::{Atime, Fs, OpenOptions};
 pub use life::attach::{
-    ARENA_ABI, buffer_use_of, live_clients, live_failed, live_free, stopped_clients,
+    ARENA_ABI, buffer_use_of, can_add_slot, live_clients, live_failed, live_free, stopped_clients,
 };
 pub use life::device::{emulate, emulated};
 pub use life::evacuate::EmptyRound;

@@ -8,7 +8,7 @@ use std::sync::atomic::{self, AtomicBool, AtomicU8, Ordering};
 
 use novale_arena::{Arena, ArenaError, AtomicU64, Client, ClientInfo, Off, PidInfo};
 use novale_layout::PmAddr;
-use novale_pm::Pm;
+use novale_pm::{Pm, SPARE_SLOTS};
 use novale_policy::{CommitCosts, Form, Mode, Placement, UpdatePolicy};
 
 use crate::base::error::{Error, Result};
@@ -199,6 +199,15 @@ pub fn live_free(arena: &Arena, info: &PoolInfo) -> Result<Option<Vec<u64>>> {
     let word = |index: usize| root.get(index).map_or(0, |word| word.load(Ordering::Relaxed));
     let places = [PLACES + 3, PLACES + 4, PLACES + 5, ADDED_PLACE].map(word);
     Ranges::attach(arena, &pages, places)?.free_by_slot(arena).map(Some)
+}
+
+/// Whether a slot more can be added to a pool that is open in `arena` and has so many, before it is opened next: its
+/// tables have room for a few ([`SPARE_SLOTS`]).
+#[must_use]
+pub fn can_add_slot(arena: &Arena, slots: usize) -> bool {
+    let opened_with = arena.word(Off::from_raw(arena.root()[ADDED_PLACE].load(Ordering::Relaxed)));
+    let opened_with = opened_with.map_or(0, |word| word.load(Ordering::Acquire));
+    (slots as u64) < opened_with + SPARE_SLOTS as u64
 }
 
 /// A bit for each slot that has failed since the pool was opened in `arena`.

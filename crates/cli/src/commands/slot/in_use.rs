@@ -2,15 +2,17 @@
 //! goes when nobody uses the pool any more.
 
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use novale_arena::Arena;
 use novale_core::{
-    EmptyState, Progress, SlotAsk, ask_of_slots, live_clients, live_free, mounts_served,
-    slots_asked, wait_for_slots,
+    EmptyState, Progress, SlotAsk, ask_of_slots, can_add_slot, live_clients, live_free,
+    mount_served, mounts_served, slots_asked, wait_for_slots,
 };
+use novale_fuse::{KIND, MountEntry, MountTable};
 use novale_posix::join::JoinError;
 use novale_posix::slots as changing;
 use serde::Serialize;
@@ -64,7 +66,7 @@ pub(super) fn find(pool: &[PathBuf]) -> Result<Option<Mounted>> {
 impl Mounted {
     /// Has the daemon add a slot, and returns its number.
     pub(super) fn add(&self, mut coming: ComingSlot<'_>) -> Result<u8> {
-        self.refuse_to_add()?;
+        self.refuse_to_add(coming.path)?;
         let (new, pool) = (coming.path, &self.found.paths);
         let (mut made, lock) = coming.prepare_beside(pool)?;
         let of_old =
@@ -79,7 +81,7 @@ impl Mounted {
         // From here on it may be the pool's, whatever is heard of it.
         let last = u8::try_from(pool.len())?;
         match self.wait(turn, last, "can't be added") {
-            Err(error) if slots_asked(&self.arena, Some(turn)).state == EmptyState::NotAlone => {
+            Err(error) if self.is_refused(turn) => {
                 with_bar(&only, |helpers| Ok(changing::forget(new, helpers)?))?;
                 return Err(error);
             }
@@ -89,6 +91,13 @@ impl Mounted {
             }
         }
         Ok(last)
+    }
+
+    /// Whether the daemon has said that it added no slot: of one that failed the pool must be whole without it.
+    fn is_refused(&self, turn: u64) -> bool {
+        let state = slots_asked(&self.arena, Some(turn)).state;
+        let is_whole = || slots::find(&self.found.paths).is_ok();
+        state == EmptyState::NotAlone || state == EmptyState::Failed && is_whole()
     }
 
     /// Adds a slot and has it be empty, for another to go when nobody uses the pool any more: then it takes the
@@ -124,11 +133,29 @@ impl Mounted {
     }
 
     /// Refuses what the daemon would, before anything is made.
-    fn refuse_to_add(&self) -> Result<()> {
+    fn refuse_to_add(&self, new: &Path) -> Result<()> {
+        let there = if new.exists() { Some(new) } else { new.parent() };
+        let device = there.and_then(|path| path.metadata().ok()).map(|found| found.dev());
+        let device = device.map(|device| (rustix::fs::major(device), rustix::fs::minor(device)));
+        if device.is_some_and(|device| mount_served(&self.arena, device).is_some()) {
+            bail!("{} lies in the pool itself: name a slot elsewhere", new.display());
+        }
         if let Some(slot) = self.found.info.slots.iter().find(|slot| slot.is_leaving) {
             bail!(
                 "slot {} is leaving: have it stay first (novale slot remove --cancel), or unmount the pool",
                 slot.index
+            );
+        }
+        if !can_add_slot(&self.arena, self.found.paths.len()) {
+            bail!(
+                "as many slots were added as can be before the pool is opened next: unmount it, and mount it with \
+                 all of them"
+            );
+        }
+        if let Some(mount) = self.read_only()? {
+            bail!(
+                "the pool is mounted read-only, at {}: mount it for writing first",
+                mount.display()
             );
         }
         let clients = live_clients(&self.arena);
@@ -141,6 +168,16 @@ impl Mounted {
             );
         }
         Ok(())
+    }
+
+    /// Where it is mounted read-only, also by what was said after the daemon began.
+    fn read_only(&self) -> Result<Option<PathBuf>> {
+        let table = MountTable::read().context("/proc/self/mountinfo")?;
+        let is_read_only = |mount: &&MountEntry| {
+            mount_served(&self.arena, mount.device).is_some()
+                && mount.super_options.split(',').any(|word| word == "ro")
+        };
+        Ok(table.of_kind(KIND).find(is_read_only).map(|mount| mount.target.clone()))
     }
 
     pub(super) fn remove(&self, args: &SlotRemoveArgs, old: &Path) -> Result<()> {
