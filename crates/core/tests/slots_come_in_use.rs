@@ -214,7 +214,7 @@ fn what_can_not_be_added_is_refused() {
 fn as_many_come_whoever_adds_them() {
     let slots = Slots::new(3 + SPARE_SLOTS);
     let fs = slots.open(2, Placement::Lanes);
-    for slot in 2..1 + SPARE_SLOTS {
+    for slot in 2..=SPARE_SLOTS {
         assert_eq!(slots.add(&fs, slot), Some(u8::try_from(slot).unwrap()));
     }
     let other = slots.attach(1 + SPARE_SLOTS).unwrap();
