@@ -252,8 +252,10 @@ impl Explorer<'_> {
         let Live::Open(machine, _) = &mut self.live else {
             return Err(running("it did not open"));
         };
-        // A death loses numbers of inodes until the pool is opened again.
-        let look = if self.judge.summary.deaths > 0 { look_at_names } else { look };
+        // A death loses numbers of inodes until the pool is opened again; what is held without a name has one.
+        let has_more = |(model, state): &(Model, State)| model.inode_count() as u64 > state.inodes;
+        let is_uncounted = self.judge.summary.deaths > 0 || models.iter().any(has_more);
+        let look = if is_uncounted { look_at_names } else { look };
         let seen = look(machine, allowed, now_ns).map_err(|why| running(&why))?;
         let read = |(slot, _)| {
             let (target, action) =

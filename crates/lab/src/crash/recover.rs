@@ -27,7 +27,7 @@ pub struct State {
     /// What a failure calls it.
     pub name: &'static str,
     pub(crate) tree: Arc<Tree>,
-    inodes: u64,
+    pub(super) inodes: u64,
     hash: u64,
 }
 
