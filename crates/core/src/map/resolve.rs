@@ -81,9 +81,7 @@ impl Fs {
         into: &mut [u8],
     ) -> Result<()> {
         let mut copying = Copying::begin(&self.pm, into);
-        for (at, bytes) in places(home, partner, word, bytes) {
-            copying.add(at, bytes.end - bytes.start)?;
-        }
+        copying.add_runs(home, partner, word, bytes)?;
         copying.end()
     }
 
@@ -166,9 +164,7 @@ impl Fs {
         if one_copy(pair.word, &(from..to)) == Some(false) {
             copying.add(pair.home.add(from), to - from)?;
         } else {
-            for (at, bytes) in places(pair.home, pair.partner(), pair.word, from..to) {
-                copying.add(at, bytes.end - bytes.start)?;
-            }
+            copying.add_runs(pair.home, pair.partner(), pair.word, from..to)?;
         }
         Ok(Some(start + (to - from)))
     }
@@ -193,9 +189,7 @@ impl Fs {
         match pair {
             _ if home.is_null() => copying.zero(now)?,
             Some(Paired { partner, word, .. }) => {
-                for (at, bytes) in places(home, partner, word, from..from + now) {
-                    copying.add(at, bytes.end - bytes.start)?;
-                }
+                copying.add_runs(home, partner, word, from..from + now)?;
             }
             None => copying.add(home.add(from), now)?,
         }
@@ -236,6 +230,19 @@ impl<'a> Copying<'a> {
         self.copy()?;
         (self.at, self.len) = (at, len);
         Ok(())
+    }
+
+    /// The next bytes are the current ones of a page with two copies.
+    #[inline]
+    fn add_runs(
+        &mut self,
+        home: PmAddr,
+        partner: Partner,
+        word: u64,
+        bytes: Range<u64>,
+    ) -> Result<()> {
+        places(home, partner, word, bytes)
+            .try_for_each(|(at, bytes)| self.add(at, bytes.end - bytes.start))
     }
 
     /// So many bytes are zeros.
