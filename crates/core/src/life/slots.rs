@@ -254,16 +254,13 @@ pub fn remove_last_slot(
         return Err(Error::Invalid("the only slot of a pool is taken out"));
     }
     move_named_out(pm, &pool, &opened, last)?;
-    // Read anew: the commit must not rest on what was done being all there is.
+    // Read anew: the commit must not rest on what was done being all there is. What is read is durable then,
+    // words that a dead process stored to lead out of the slot too.
     let (mut pool, opened) = clean_pool(pm, exec, progress)?;
     let left = used_in(&pool, &opened.pages, last).count();
     if left > 0 {
         return Err(Error::BadPool(format!("slot {last} still has {left} pages in use")));
     }
-    // Words that lead out of the slot may be a dead process' that did not come to its fence.
-    let root = pool.superblock.roots.inode_directory;
-    let lanes = pm.write_back_range(pool.superblock.roots.lane_table, PAGE, Purpose::Other);
-    pm.fence(opened.chunks.write_back(pm, root).and(lanes)).end();
     pool.slots.pop();
     pool.superblock.slot_count -= 1;
     pool.write_superblock(pm);
@@ -360,10 +357,7 @@ pub(crate) struct MadeLast {
 /// # Errors
 /// [`Error::BadPool`] for too small a slot or too many; nothing is stored then.
 pub(crate) fn make_last(pool: &mut Pool, new: &NewSlot<'_>) -> Result<MadeLast> {
-    let index = pool.superblock.slot_count;
-    if index >= MAX_SLOTS {
-        return Err(Error::BadPool(format!("the pool has {index} slots, as many as there may be")));
-    }
+    let index = index_behind_last(pool)?;
     let pages = pages_of(new, SLOT_BYTES_MIN)?;
     let worn = worn_so_far(new.pm, pool)?;
     let header = new_header(new, pool.superblock.pool_uuid, index, pages);
@@ -426,13 +420,19 @@ fn let_wait(pool: &Pool, new: &NewSlot<'_>, pages: u64, is_worn: bool) -> Result
 /// [`Error::BadPool`] for too small a slot or too many; nothing is stored then.
 pub fn slot_waits(pm: &Pm, new: &NewSlot<'_>) -> Result<()> {
     let pool = Pool::read(pm)?;
-    if pool.superblock.slot_count >= MAX_SLOTS {
-        let count = pool.superblock.slot_count;
-        return Err(Error::BadPool(format!("the pool has {count} slots, as many as there may be")));
-    }
+    index_behind_last(&pool)?;
     let pages = pages_of(new, SLOT_BYTES_MIN)?;
     let worn = worn_so_far(new.pm, &pool)?;
     let_wait(&pool, new, pages, worn.lines > 0)
+}
+
+/// The number of a slot that is to come.
+fn index_behind_last(pool: &Pool) -> Result<u8> {
+    let index = pool.superblock.slot_count;
+    if index >= MAX_SLOTS {
+        return Err(Error::BadPool(format!("the pool has {index} slots, as many as there may be")));
+    }
+    Ok(index)
 }
 
 fn pages_of(new: &NewSlot<'_>, least: u64) -> Result<u64> {
