@@ -189,7 +189,7 @@ fn no_file_that_a_link_leads_to_is_given_to_a_pools_owner() {
     fs::set_permissions(&victim, fs::Permissions::from_mode(0o640)).unwrap();
     novale(&["mkfs", "--size", "16M", "--quiet", &pool]).ok();
     std::os::unix::fs::chown(&pool, Some(NOBODY), Some(NOBODY)).unwrap();
-    // Who holds the lock is waited for, with the pool's file open: nothing was at the new one's path then.
+    // Who holds the lock is waited for, by a descriptor of that process: nothing was at the new one's path then.
     let mut holder = Command::new("flock");
     holder.args([&pool, "sh", "-c", &format!("echo held; read go; ln -s {victim} {new}")]);
     let mut holder = holder.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
@@ -197,13 +197,16 @@ fn no_file_that_a_link_leads_to_is_given_to_a_pools_owner() {
     holder.stdout.take().unwrap().read_exact(&mut said).unwrap();
     let mut add = Command::new(program());
     add.args(["slot", "add", "--size", "16M", &new, &pool]).stderr(Stdio::piped());
-    let add = add.spawn().unwrap();
+    let mut add = add.spawn().unwrap();
     let fds = format!("/proc/{}/fd", add.id());
-    let has_it_open = || {
+    let waits = || {
         let mut fds = fs::read_dir(&fds).into_iter().flatten().flatten();
-        fds.any(|fd| fs::read_link(fd.path()).is_ok_and(|leads| leads == Path::new(&pool)))
+        fds.any(|fd| {
+            fs::read_link(fd.path()).is_ok_and(|to| to.to_string_lossy().contains("pidfd"))
+        })
     };
-    while !has_it_open() {
+    while !waits() {
+        assert!(add.try_wait().unwrap().is_none());
         std::thread::yield_now();
     }
     drop(holder.stdin.take());
