@@ -111,8 +111,26 @@ fn of_a_mount_that_is_shared() {
     work(&["-o", "direct"], "of_a_mount_that_is_shared", false);
 }
 
+/// By what a pool comes to its end in which a slot is to be replaced.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    Unmounted,
+    /// And the same call is made with all slots.
+    Killed,
+    /// And the same call is made with the directory of the mount whose daemon is dead.
+    KilledStillMounted,
+    /// And the pool is mounted again.
+    KilledMounted,
+}
+
+fn kill_daemon(slots: &[&str]) {
+    let daemon = daemon(slots);
+    kill_process(Pid::from_raw(i32::try_from(daemon).unwrap()).unwrap(), Signal::KILL).unwrap();
+    assert!(ends(daemon));
+}
+
 /// The middle one of three goes at the unmount, for one that came while the pool was in use.
-fn replaced(name: &str, is_killed: bool) {
+fn replaced(name: &str, end: End) {
     let Some(scratch) = Scratch::for_mount(name) else { return };
     let _alone = alone();
     let (slots, dir) = (["a", "b", "c", "d"].map(|name| scratch.slot(name)), scratch.dir());
@@ -125,7 +143,10 @@ fn replaced(name: &str, is_killed: bool) {
         novale(&["slot", "replace", "--size", "8M", b, d, &dir]).refused(1, &["needs at least"]);
         let told = novale(&["slot", "replace", "--size", "40M", b, d, &dir]).ok();
         assert!(told.contains("it takes the place of slot 1"), "{told}");
-        let again = novale(&["slot", "replace", b, d, &dir]).ok();
+        // Whatever it is called.
+        let link = scratch.slot("link");
+        std::os::unix::fs::symlink(d, &link).unwrap();
+        let again = novale(&["slot", "replace", b, &link, &dir]).ok();
         assert!(again.contains("it takes the place of slot 1"), "{again}");
         is_over.store(true, Ordering::Release);
         writer.join().unwrap()
@@ -138,17 +159,25 @@ fn replaced(name: &str, is_killed: bool) {
     novale(&["slot", "replace", b, d, &dir]).refused(1, &["no room"]);
     fs::remove_file(at.join("huge")).unwrap();
     novale(&["slot", "replace", b, d, &dir]).ok();
-    if is_killed {
-        let daemon = daemon(&[a, b, c, d]);
-        kill_process(Pid::from_raw(i32::try_from(daemon).unwrap()).unwrap(), Signal::KILL).unwrap();
-        assert!(ends(daemon));
-        novale(&["umount", &dir]);
+    if end != End::Unmounted {
+        kill_daemon(&[a, b, c, d]);
+    }
+    if end == End::KilledStillMounted {
+        let done = novale(&["slot", "replace", b, d, &dir]).ok();
+        assert!(done.contains("replaced: slot 1 is"), "{done}");
+    }
+    novale(&["umount", &dir]);
+    if end == End::Killed {
         let done = novale(&["slot", "replace", b, d, a, c]).ok();
         assert!(done.contains("replaced: slot 1 is"), "{done}");
-    } else {
-        novale(&["umount", &dir]).ok();
     }
-    novale(&["mount", a, d, c, &dir]).ok();
+    if end == End::KilledMounted {
+        novale(&["mount", a, b, c, d, &dir]).ok();
+    } else {
+        novale(&["mount", a, d, c, &dir]).ok();
+    }
+    let again = novale(&["slot", "replace", b, d, &dir]).ok();
+    assert!(again.contains("already done: replaced: slot 1 is"), "{again}");
     fs::write(at.join("large"), vec![7; 40 << 20]).unwrap();
     judge(&at, &rounds);
     let told = slots_of(&scratch);
@@ -163,12 +192,86 @@ fn replaced(name: &str, is_killed: bool) {
 
 #[test]
 fn one_takes_the_place_of_another_at_the_unmount() {
-    replaced("one_takes_the_place_of_another_at_the_unmount", false);
+    replaced("one_takes_the_place_of_another_at_the_unmount", End::Unmounted);
 }
 
 #[test]
 fn or_by_the_same_call_where_the_daemon_was_killed() {
-    replaced("or_by_the_same_call_where_the_daemon_was_killed", true);
+    replaced("or_by_the_same_call_where_the_daemon_was_killed", End::Killed);
+}
+
+#[test]
+fn also_beside_its_dead_mount() {
+    replaced("also_beside_its_dead_mount", End::KilledStillMounted);
+}
+
+#[test]
+fn or_with_the_next_mount() {
+    replaced("or_with_the_next_mount", End::KilledMounted);
+}
+
+/// The new slot was one as the others first: a writer filled it, then it could not be emptied, and the pool had one
+/// slot more, full. A daemon that died in between left the same, and the same call was refused. From the moment when
+/// the pool has it no page is taken there.
+#[test]
+fn a_full_pool_gets_no_slot_more() {
+    let Some(scratch) = Scratch::for_mount("a_full_pool_gets_no_slot_more") else { return };
+    let _alone = alone();
+    let (slots, dir) = (["a", "b", "c"].map(|name| scratch.slot(name)), scratch.dir());
+    let [a, b, c] = slots.each_ref().map(String::as_str);
+    novale(&["mkfs", "--size", "16M", a, b]).ok();
+    novale(&["mount", a, b, &dir]).ok();
+    let (at, is_over) = (scratch.in_dir(""), AtomicBool::new(false));
+    let fill = || {
+        let names = 0..;
+        let write = |number: &u32| fs::write(at.join(format!("fill{number}")), vec![5; 1 << 19]);
+        names.take_while(|number| write(number).is_ok()).count()
+    };
+    assert!(fill() > 40);
+    thread::scope(|scope| {
+        // All that is free is taken at once.
+        let writer = scope.spawn(|| {
+            let mut turn = 0_u64;
+            while !is_over.load(Ordering::Acquire) {
+                turn += 1;
+                let _full = fs::write(at.join(format!("more{}", turn % 64)), vec![6; 1 << 16]);
+            }
+        });
+        let told = novale(&["slot", "replace", "--size", "20M", b, c, &dir]).ok();
+        assert!(told.contains("it takes the place of slot 1"), "{told}");
+        is_over.store(true, Ordering::Release);
+        writer.join().unwrap();
+    });
+    fill();
+    let told = slots_of(&scratch);
+    assert_eq!(told["slots"][2]["emptied_for"], 1, "{told}");
+    assert_eq!(told["slots"][2]["emptying"]["state"], "emptied", "{told}");
+    assert_eq!(told["slots"][2]["emptying"]["pages_left"], 0, "{told}");
+    kill_daemon(&[a, b, c]);
+    novale(&["umount", &dir]);
+    let done = novale(&["slot", "replace", b, c, a]).ok();
+    assert!(done.contains("replaced: slot 1 is"), "{done}");
+    novale(&["mount", a, c, &dir]).ok();
+    assert!(fs::read(at.join("fill1")).unwrap() == vec![5; 1 << 19]);
+    novale(&["umount", &dir]).ok();
+    let checked = novale(&["check", a, c]).ok();
+    assert!(checked.contains("no errors"), "{checked}");
+}
+
+/// A copy of a slot is as long as the slot, has its name and its place, and nothing says that it came for another.
+#[test]
+fn a_copy_of_a_slot_takes_no_place() {
+    let scratch = Scratch::new();
+    let slots = ["a", "b", "c", "d"].map(|name| scratch.slot(name));
+    let [a, b, c, d] = slots.each_ref().map(String::as_str);
+    novale(&["mkfs", "--size", "16M", a, b, c]).ok();
+    fs::copy(c, d).unwrap();
+    for others in [&[a, c][..], &[a], &[a, b, c]] {
+        let told = novale(&[&["slot", "replace", "--force", b, d], others].concat());
+        assert_eq!((told.code, told.out.as_str()), (1, ""), "{others:?}: {}", told.err);
+    }
+    let checked = novale(&["check", a, b, c]).ok();
+    assert!(checked.contains("no errors"), "{checked}");
 }
 
 #[test]
@@ -236,5 +339,82 @@ fn what_can_not_be_added_leaves_nothing() {
     let all: Vec<&str> = slots[..5].iter().map(String::as_str).collect();
     novale(&[&["mount"], &all[..], &[&dir]].concat()).ok();
     novale(&["slot", "add", "--size", "2M", last, &dir]).ok();
+    novale(&["mount", "-o", "remount,ro", &dir]).ok();
+    for ask in [&["remove", last][..], &["remove", "--cancel", last], &["replace", a, last]] {
+        novale(&[&["slot"], ask, &[&dir]].concat()).refused(1, &["read-only"]);
+    }
     novale(&["umount", &dir]).ok();
+}
+
+/// The second one's ask took the place of the first one's, which was never heard of again: its file was left
+/// waiting for a place.
+#[test]
+fn two_that_come_at_once_leave_nothing_that_waits() {
+    let name = "two_that_come_at_once_leave_nothing_that_waits";
+    let Some(scratch) = Scratch::for_mount(name) else { return };
+    let _alone = alone();
+    let slots = ["a", "b", "c", "d", "e"].map(|name| scratch.slot(name));
+    let (a, dir) = (slots[0].as_str(), scratch.dir());
+    novale(&["mkfs", "--size", "16M", a]).ok();
+    novale(&["mount", a, &dir]).ok();
+    let done: Vec<i32> = thread::scope(|scope| {
+        let add = |slot: &'static str| {
+            let (slot, dir) = (scratch.slot(slot), &dir);
+            scope.spawn(move || novale(&["slot", "add", "--size", "2M", &slot, dir]).code)
+        };
+        let threads = ["b", "c", "d", "e"].map(add);
+        threads.map(|thread| thread.join().unwrap()).to_vec()
+    });
+    let told = slots_of(&scratch);
+    let there =
+        |path: &str| told["slots"].as_array().unwrap().iter().any(|slot| slot["path"] == path);
+    assert!(done.contains(&0), "{done:?}");
+    for (slot, code) in slots[1..].iter().zip(&done) {
+        let is_there = there(slot);
+        assert_eq!((Path::new(slot).exists(), *code == 0), (is_there, is_there), "{slot}: {told}");
+    }
+    novale(&["umount", &dir]).ok();
+}
+
+#[test]
+fn where_the_daemon_dies_meanwhile_it_is_said_how_to_go_on() {
+    let name = "where_the_daemon_dies_meanwhile_it_is_said_how_to_go_on";
+    let Some(scratch) = Scratch::for_mount(name) else { return };
+    let _alone = alone();
+    let (slots, dir) = (["a", "b"].map(|name| scratch.slot(name)), scratch.dir());
+    let [a, b] = slots.each_ref().map(String::as_str);
+    novale(&["mkfs", "--size", "16M", a]).ok();
+    novale(&["mount", a, &dir]).ok();
+    let process = i32::try_from(daemon(&[a])).unwrap();
+    kill_process(Pid::from_raw(process).unwrap(), Signal::STOP).unwrap();
+    thread::scope(|scope| {
+        let asks = scope.spawn(|| novale(&["slot", "add", "--size", "16M", b, &dir]));
+        // It has found the mount by then.
+        while !Path::new(b).exists() {
+            thread::yield_now();
+        }
+        kill_process(Pid::from_raw(process).unwrap(), Signal::KILL).unwrap();
+        asks.join().unwrap().refused(1, &["the mount has ended meanwhile", "the same call"]);
+    });
+    novale(&["umount", &dir]);
+    novale(&["slot", "add", b, a]).ok();
+    let checked = novale(&["check", a, b]).ok();
+    assert!(checked.contains("no errors"), "{checked}");
+}
+
+#[test]
+fn beside_a_slot_that_has_failed_none_comes() {
+    let Some(scratch) = Scratch::for_mount("beside_a_slot_that_has_failed_none_comes") else {
+        return;
+    };
+    let _alone = alone();
+    let (slots, dir) = (["a", "b", "c"].map(|name| scratch.slot(name)), scratch.dir());
+    let [a, b, c] = slots.each_ref().map(String::as_str);
+    novale(&["mkfs", "--size", "16M", a, b]).ok();
+    novale(&["mount", a, b, &dir]).ok();
+    fs::write(scratch.in_dir("large"), vec![7; 20 << 20]).unwrap();
+    fs::OpenOptions::new().write(true).open(b).unwrap().set_len(8192).unwrap();
+    fs::read(scratch.in_dir("large")).unwrap_err();
+    novale(&["slot", "add", "--size", "16M", c, &dir]).refused(1, &["has failed", b]);
+    assert!(!Path::new(c).exists());
 }

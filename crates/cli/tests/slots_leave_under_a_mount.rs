@@ -212,7 +212,7 @@ fn what_can_not_leave_is_said() {
     novale(&["slot", "remove", "--cancel", &b, &dir]).ok();
     novale(&["umount", &dir]).ok();
     novale(&["mount", "-o", "ro", &a, &b, &dir]).ok();
-    novale(&["slot", "remove", &b, &dir]).refused(1, &["can't be emptied"]);
+    novale(&["slot", "remove", &b, &dir]).refused(1, &["read-only"]);
     novale(&["umount", &dir]).ok();
 }
 

@@ -56,7 +56,7 @@ pub use pool::{
     look_at_slot,
 };
 pub use space::leaving::{
-    EmptyProgress, EmptyState, SlotAsk, ask_of_slots, slots_asked, wait_for_slots,
+    EmptyProgress, EmptyState, OfferedSlot, SlotAsk, ask_of_slots, slots_asked, wait_for_slots,
 };
 pub use write::range::copy::{COPY_BYTES_MAX, Place};
 pub use write::range::scattered::Piece;

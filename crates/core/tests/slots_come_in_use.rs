@@ -5,18 +5,24 @@
 
 mod support;
 
+use std::panic::Location;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use novale_arena::{Arena, PidInfo};
 use novale_core::{
-    Ctx, EmptyState, Error, Fs, Ino, MkfsOptions, NewInode, NewSlot, Node, OpenOptions, Placement,
-    Serial, SlotAsk, ask_of_slots, inspect, live_free, mkfs, slot_waits,
+    Ctx, EmptyState, Error, Fs, Ino, MkfsOptions, NewInode, NewSlot, Node, OfferedSlot,
+    OpenOptions, Placement, Serial, SlotAsk, ask_of_slots, inspect, live_free, mkfs, room_to_leave,
+    slot_waits,
 };
-use novale_layout::FileKind;
-use novale_pm::{Pm, PmOptions, SPARE_SLOTS, SlotLock, SlotSpec};
+use novale_layout::{FileKind, PmAddr};
+use novale_pm::{
+    Observer, Pm, PmOptions, Purpose, SPARE_SLOTS, SlotLock, SlotSpec, StoreEvent,
+    survive_failing_slots,
+};
 use support::{MB, verify};
 use tempfile::TempDir;
 
@@ -67,7 +73,7 @@ impl Slots {
     }
 
     fn add(&self, fs: &Fs, count: usize) -> Option<u8> {
-        fs.add_slot(&CTX, self.waiting(count)).unwrap()
+        fs.add_slot(&CTX, self.waiting(count), None).unwrap()
     }
 
     fn free(&self, count: usize) -> Vec<u64> {
@@ -186,16 +192,16 @@ fn who_joins_has_it_and_is_not_overtaken() {
 fn what_can_not_be_added_is_refused() {
     let slots = Slots::new(3 + SPARE_SLOTS);
     let fs = slots.open(2, Placement::Lanes);
-    let refused = fs.add_slot(&CTX, slots.map(2..3)).unwrap_err();
+    let refused = fs.add_slot(&CTX, slots.map(2..3), None).unwrap_err();
     assert!(matches!(refused, Error::BadPool(_)), "{refused}");
     assert!(fs.begin_leaving(&CTX, 1, Some(1)).unwrap().is_enough());
-    let refused = fs.add_slot(&CTX, slots.waiting(2)).unwrap_err();
+    let refused = fs.add_slot(&CTX, slots.waiting(2), None).unwrap_err();
     assert!(matches!(refused, Error::Invalid(_)), "{refused}");
     fs.end_leaving(&CTX, 1).unwrap();
     for slot in 2..2 + SPARE_SLOTS {
         assert_eq!(slots.add(&fs, slot), Some(u8::try_from(slot).unwrap()));
     }
-    let refused = fs.add_slot(&CTX, slots.waiting(2 + SPARE_SLOTS)).unwrap_err();
+    let refused = fs.add_slot(&CTX, slots.waiting(2 + SPARE_SLOTS), None).unwrap_err();
     assert!(matches!(refused, Error::Invalid(_)), "{refused}");
     // One of those that came can leave again.
     let last = u8::try_from(1 + SPARE_SLOTS).unwrap();
@@ -206,6 +212,90 @@ fn what_can_not_be_added_is_refused() {
     fs.close().unwrap();
     drop(fs);
     verify(&slots.map(0..2 + SPARE_SLOTS));
+}
+
+/// A slot that came for another to go was one as the others at first: a writer had filled it before it was told that
+/// it leaves, and a death in between left the pool with one slot more.
+#[test]
+fn one_that_comes_for_another_gets_nothing() {
+    let slots = Slots::new(3);
+    let fs = slots.open(2, Placement::Wasa);
+    let ino = make(&fs, 1);
+    let len = |slot: usize| slots.dir.path().join(slot.to_string());
+    let set_len = |slot, bytes| {
+        let file = std::fs::OpenOptions::new().write(true).open(len(slot)).unwrap();
+        file.set_len(bytes).unwrap();
+    };
+    set_len(2, 4 * MB);
+    let refused = fs.add_slot(&CTX, slots.waiting(2), Some(1)).unwrap_err();
+    assert!(matches!(refused, Error::BadPool(_)), "{refused}");
+    set_len(2, 20 * MB);
+    let before = fs.statfs().unwrap().pages_free;
+    assert_eq!(fs.add_slot(&CTX, slots.waiting(2), Some(1)).unwrap(), Some(2));
+    assert_eq!(fs.statfs().unwrap().pages_free, before);
+    let free = slots.free(3)[2];
+    let written = (0..40).take_while(|at| fs.write(&CTX, ino, at * MB, &[7; 1 << 20]).is_ok());
+    let written = written.count();
+    assert!((8..16).contains(&written), "{written}");
+    assert_eq!(slots.free(3)[2], free);
+    let copy = Slots::new(3);
+    for slot in 0..3 {
+        std::fs::copy(len(slot), copy.dir.path().join(slot.to_string())).unwrap();
+    }
+    let slot = &inspect(&copy.map(0..3)).unwrap().slots[2];
+    assert_eq!((slot.is_emptied, slot.goes), (true, Some(1)));
+    // And after the crash.
+    let again = copy.open(3, Placement::Wasa);
+    while fs_write(&again, ino).is_ok() {}
+    assert_eq!(copy.free(3)[2], free);
+    for (fs, slots) in [(again, copy), (fs, slots)] {
+        fs.close().unwrap();
+        drop(fs);
+        verify(&slots.map(0..3));
+        // Nothing has to be moved, so nothing keeps it from going, also where the others are full.
+        let room = room_to_leave(&slots.map(0..3), &Serial, &|_| ()).unwrap();
+        assert!(room.used == 0 && room.is_enough(), "{room:?}");
+    }
+}
+
+fn fs_write(fs: &Fs, ino: Ino) -> Result<usize, Error> {
+    let at = fs.getattr(ino)?.size;
+    fs.write(&CTX, ino, at, &[7; 1 << 16])
+}
+
+/// Cuts a slot off when it is stored to.
+#[derive(Debug)]
+struct CutsOff(PathBuf);
+
+impl Observer for CutsOff {
+    fn store(&self, _event: StoreEvent<'_>) {
+        std::fs::OpenOptions::new().write(true).open(&self.0).unwrap().set_len(MB).unwrap();
+    }
+
+    fn write_back(&self, _at: PmAddr, _len: u64, _why: Purpose, _site: &'static Location<'static>) {
+    }
+
+    fn fence(&self, _site: &'static Location<'static>) {}
+}
+
+/// It was to have a replica of the superblock, which was nowhere by then, and the pool did not open again.
+#[test]
+fn one_that_is_cut_off_meanwhile_stays_away() {
+    survive_failing_slots().unwrap();
+    let slots = Slots::new(3);
+    let fs = slots.open(2, Placement::Wasa);
+    drop(slots.waiting(2));
+    let path = slots.dir.path().join("2");
+    let observer = Some(Arc::new(CutsOff(path.clone())) as Arc<_>);
+    let options = PmOptions { lock: SlotLock::Held, observer, ..PmOptions::default() };
+    let new = Pm::open(&[SlotSpec::new(&path)], &options).unwrap();
+    let refused = fs.add_slot(&CTX, new, None).unwrap_err();
+    assert!(matches!(refused, Error::Lost(_)), "{refused}");
+    let ino = make(&fs, 1);
+    fs.write(&CTX, ino, 0, &[7; 5000]).unwrap();
+    fs.close().unwrap();
+    drop(fs);
+    verify(&slots.map(0..2));
 }
 
 /// Who joined has all slots mapped as those that the pool was opened with, and counted from none: what it added
@@ -221,7 +311,7 @@ fn as_many_come_whoever_adds_them() {
     fs.close().unwrap();
     let last = 1 + SPARE_SLOTS;
     assert_eq!(slots.add(&other, last), Some(u8::try_from(last).unwrap()));
-    let refused = other.add_slot(&CTX, slots.waiting(2 + SPARE_SLOTS)).unwrap_err();
+    let refused = other.add_slot(&CTX, slots.waiting(2 + SPARE_SLOTS), None).unwrap_err();
     assert!(matches!(refused, Error::Invalid(_)), "{refused}");
     assert_eq!(inspect(&slots.map(0..2 + SPARE_SLOTS)).unwrap().slots.len(), 2 + SPARE_SLOTS);
     let ino = make(&other, 1);
@@ -236,13 +326,15 @@ fn as_many_come_whoever_adds_them() {
 fn what_was_added_is_asked_of_nobody_who_comes_later() {
     let slots = Slots::new(2);
     let fs = slots.open(2, Placement::Lanes);
-    let ask = SlotAsk::Add(7, 9);
-    let turn = ask_of_slots(&slots.arena, ask);
+    let ask = SlotAsk::Add(OfferedSlot::new(7, 900, Some(1)).unwrap());
+    let turn = ask_of_slots(&slots.arena, ask).unwrap();
+    // Until somebody has begun with that, nothing else is asked.
+    assert_eq!(ask_of_slots(&slots.arena, SlotAsk::Cancel), None);
     assert_eq!(fs.wait_for_slot_ask(0, Duration::ZERO).unwrap(), Some((turn, ask)));
     fs.tell_emptying(turn, EmptyState::Added);
     let other = slots.attach(2).unwrap();
     assert_eq!(other.wait_for_slot_ask(0, Duration::ZERO).unwrap(), None);
-    let next = ask_of_slots(&slots.arena, ask);
+    let next = ask_of_slots(&slots.arena, ask).unwrap();
     assert_eq!(other.wait_for_slot_ask(0, Duration::ZERO).unwrap(), Some((next, ask)));
     other.close().unwrap();
     fs.close().unwrap();

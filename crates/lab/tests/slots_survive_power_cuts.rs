@@ -45,6 +45,8 @@ enum Change {
     /// The same while the pool is used, which goes on with what comes.
     AddInUse,
     Replace(usize),
+    /// A slot comes while the pool is used, and this one goes for it when nobody uses it any more.
+    ReplaceInUse(usize),
 }
 
 impl Change {
@@ -55,6 +57,10 @@ impl Change {
             Self::Remove(2) | Self::RemoveInUse(2) => vec![before, vec![0, 1]],
             Self::Remove(_) | Self::RemoveInUse(_) => vec![before, vec![0, 1], vec![0, 2]],
             Self::Add | Self::AddInUse => vec![before, vec![0, 1, 2, 3]],
+            Self::ReplaceInUse(slot) => {
+                let after = (0..3).map(|of| if of == slot { 3 } else { of }).collect();
+                vec![before, vec![0, 1, 2, 3], after]
+            }
             Self::Replace(slot) => {
                 vec![before, (0..3).map(|of| if of == slot { 3 } else { of }).collect()]
             }
@@ -64,7 +70,10 @@ impl Change {
     /// The slot that goes.
     fn old(self) -> Option<usize> {
         match self {
-            Self::Remove(slot) | Self::RemoveInUse(slot) | Self::Replace(slot) => Some(slot),
+            Self::Remove(slot)
+            | Self::RemoveInUse(slot)
+            | Self::Replace(slot)
+            | Self::ReplaceInUse(slot) => Some(slot),
             Self::Add | Self::AddInUse => None,
         }
     }
@@ -159,15 +168,20 @@ impl Files {
                 remove(&pool, &old.ok_or("it does not go by itself")?, &helpers)
             }
             Change::AddInUse if inspect(&self.map(&[0, 1, 2, 3])).is_err() => {
-                let told = |why: novale_posix::join::JoinError| why.to_string();
-                let_wait(&pool, &self.path(3), 0, &helpers).map_err(told)?;
-                let new = self.paths(&[3]);
-                let map = |of: &[PathBuf], known: &[PathBuf]| {
-                    Pm::open(&specs(of), &mapping(known)).map_err(|why| why.to_string())
-                };
-                let pm = map(&pool, &self.paths(&[0, 1, 2, 3]))?;
-                add_in_use(pm, map(&new, &new)?)?;
+                self.come_in_use(None, &helpers)?;
                 Ok(())
+            }
+            Change::ReplaceInUse(slot) => {
+                if !self.is_slot(3) {
+                    self.come_in_use(u8::try_from(slot).ok(), &helpers)?;
+                }
+                // As the command, by what the slots say.
+                let (all, old) = (self.paths(&[0, 1, 2, 3]), self.path(slot));
+                let goes = going(&all).map_err(|why| why.to_string())?;
+                match goes.filter(|goes| *goes == old) {
+                    Some(_) => remove(&all, &old, &helpers),
+                    None => replace(&pool, &old, &self.path(3), 0, &helpers).map(drop),
+                }
             }
             Change::Add | Change::AddInUse => add(&pool, &self.path(3), 0, &helpers).map(drop),
             Change::Replace(slot) => {
@@ -176,6 +190,17 @@ impl Files {
         };
         done.map_err(|why| why.to_string())?;
         Ok(recorder.take())
+    }
+
+    /// Has the last one wait, and come while the pool is used.
+    fn come_in_use(&self, goes: Option<u8>, helpers: &Helpers<'_>) -> Result<(), String> {
+        let (pool, new) = (self.paths(&[0, 1, 2]), self.paths(&[3]));
+        let_wait(&pool, &self.path(3), 0, helpers).map_err(|why| why.to_string())?;
+        let map = |of: &[PathBuf], known: &[PathBuf]| {
+            Pm::open(&specs(of), &(helpers.mapping)(known)).map_err(|why| why.to_string())
+        };
+        let pm = map(&pool, &self.paths(&[0, 1, 2, 3]))?;
+        add_in_use(pm, map(&new, &new)?, goes)
     }
 }
 
@@ -241,8 +266,9 @@ fn empty_in_use(pm: Pm, goes: u8) -> Result<(), String> {
     fs.close().map_err(told)
 }
 
-/// Adds a slot between files being written over with what they have, whose pages come to lie there.
-fn add_in_use(pm: Pm, new: Pm) -> Result<(), String> {
+/// Adds a slot between files being written over with what they have, whose pages come to lie there; none of them
+/// where another is to go for it.
+fn add_in_use(pm: Pm, new: Pm, goes: Option<u8>) -> Result<(), String> {
     let fs = open_for(pm, Placement::Wasa)?;
     let told = |why: novale_core::Error| format!("added in use: {why}");
     let write = |number: u8| {
@@ -255,10 +281,10 @@ fn add_in_use(pm: Pm, new: Pm) -> Result<(), String> {
         fs.write(&ctx, file, 0, &bytes).map(drop).map_err(told)
     };
     write(0)?;
-    let added = fs.add_slot(&CTX, new).map_err(told)?;
+    let added = fs.add_slot(&CTX, new, goes).map_err(told)?;
     (1..FILES).try_for_each(write)?;
     let is_used = fs.wear().map_err(told)?.get(3).is_some_and(|lines| *lines > 150);
-    if added != Some(3) || !is_used {
+    if added != Some(3) || is_used == goes.is_some() {
         return Err(format!("added in use: {added:?}, {:?}", fs.wear()));
     }
     fs.close().map_err(told)
@@ -493,6 +519,8 @@ fn by_cuts_deaths_and_cuts_behind_them() {
         (Change::RemoveInUse(1), 12),
         (Change::Add, 1),
         (Change::AddInUse, 3),
+        (Change::ReplaceInUse(1), 9),
+        (Change::ReplaceInUse(2), 9),
         (Change::Replace(0), 1),
         (Change::Replace(2), 1),
     ];
@@ -554,6 +582,7 @@ fn each_wrong_order_is_seen(random: &mut Rng) {
         (Bug::SlotNamedEarly, Change::Replace(1), "life/slots.rs", Some(NEW_HEADER), 65),
         (Bug::AddedBeforeItsState, Change::Add, "life/slots.rs", Some(SUPERBLOCK), 1),
         (Bug::AddedBeforeItsState, Change::AddInUse, "life/adding.rs", Some(SUPERBLOCK), 1),
+        (Bug::AddedBeforeItsState, Change::ReplaceInUse(1), "life/adding.rs", Some(SUPERBLOCK), 1),
         (Bug::ErasedUnconfirmed, Change::Remove(2), "pool/mod.rs", Some(SUPERBLOCK), 1),
         (Bug::ErasedUnconfirmed, Change::Replace(1), "life/slots.rs", Some(NEW_HEADER), 1),
     ] {

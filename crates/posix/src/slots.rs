@@ -385,6 +385,17 @@ pub fn going(pool: &[PathBuf]) -> Result<Option<PathBuf>> {
     Ok(found.map(|slot| slot.path.clone()))
 }
 
+/// The slot of these for which the last one is being emptied, or was, or came to the pool.
+///
+/// # Errors
+/// One of them is no slot.
+pub fn leaves_for(pool: &[PathBuf]) -> Result<Option<PathBuf>> {
+    let slots = numbered_once(pool)?;
+    let goes = slots.last().and_then(|last| last.goes);
+    let found = slots.iter().find(|slot| goes.is_some_and(|(goes, _)| slot.header.index == goes));
+    Ok(found.map(|slot| slot.path.clone()))
+}
+
 /// Ends what an earlier call of [`remove`] has begun, which has put another slot in the place of one.
 fn forget_replaced(leaving: &Numbered, other: &Numbered, helpers: &Helpers<'_>) -> Result<()> {
     let (old, new) = (leaving.path.display(), other.path.display());

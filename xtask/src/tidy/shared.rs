@@ -42,7 +42,7 @@ const SHARED: &[Shared] = &[
             "crates/pm/src/device/model.rs",
             "crates/pm/src/purpose.rs",
         ],
-        fingerprint: 0x398e_01fe_ab13_6d25,
+        fingerprint: 0x57d5_5c74_c8dd_bf3a,
     },
 ];
 

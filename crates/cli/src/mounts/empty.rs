@@ -1,6 +1,6 @@
-//! The daemon's part in a slot's coming and leaving: it adds one, or it empties the slot that leaves while the pool is used, so many pages a second,
-//! until it is asked to let it stay. What is asked, and how far it is, stands in the arena. One that an earlier
-//! daemon has begun with is gone on with.
+//! The daemon's part in a slot's coming and leaving: it adds one, or it empties the slot that leaves while the pool is
+//! used, so many pages a second, until it is asked to let it stay. What is asked, and how far it is, stands in the
+//! arena. One that an earlier daemon has begun with is gone on with.
 
 use std::fs;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use novale_core::{Ctx, EmptyState, Error, Fs, Ino, SlotAsk, inspect};
+use novale_core::{Ctx, EmptyState, Error, Fs, Ino, OfferedSlot, SlotAsk, inspect, look_at_slot};
 use novale_pm::{Pm, PmOptions, SlotLock, SlotSpec};
 use novale_posix::wall_clock_ns;
 
@@ -110,15 +110,20 @@ impl Emptier {
                 self.fs.tell_emptying(turn, EmptyState::Stays);
                 Ok(None)
             }
-            SlotAsk::Add(process, descriptor) => {
-                let state = match self.add(process, descriptor) {
+            SlotAsk::Add(offered) => {
+                let before = self.slot_count();
+                let state = match self.add(offered) {
+                    // It has nothing, and gets nothing.
+                    Ok(true) if offered.goes().is_some() => EmptyState::Emptied,
                     Ok(true) => EmptyState::Added,
                     Ok(false) => EmptyState::NotAlone,
                     Err(error) => {
                         self.voice.say(&format!("adding a slot: {}", in_words(&error)));
-                        EmptyState::Failed
+                        let is_as_it_was = before.is_some() && self.slot_count() == before;
+                        if is_as_it_was { EmptyState::Refused } else { EmptyState::Failed }
                     }
                 };
+                self.fs.count_emptied(None);
                 self.fs.tell_emptying(turn, state);
                 Ok(None)
             }
@@ -145,16 +150,22 @@ impl Emptier {
 
     /// Adds the slot that a process has open, which waits until it is told; false where another client has the
     /// pool open. The process has it locked, and shares the lock: nobody takes the slot in between.
-    fn add(&self, process: u32, descriptor: u8) -> Result<bool> {
+    fn add(&self, offered: OfferedSlot) -> Result<bool> {
+        let (process, descriptor) = (offered.process(), offered.descriptor());
         let link = PathBuf::from(format!("/proc/{process}/fd/{descriptor}"));
         let path = fs::read_link(&link).with_context(|| link.display().to_string())?;
         let options = PmOptions { lock: SlotLock::Shared, ..self.mapping.clone() };
         let new = Pm::open(&[SlotSpec::new(&link)], &options)?;
-        let added = self.fs.add_slot(&now(), new)?;
+        let added = self.fs.add_slot(&now(), new, offered.goes())?;
         if added.is_some() {
             of_changing(&self.changing, |changed| changed.added.push(path));
         }
         Ok(added.is_some())
+    }
+
+    /// How many slots the pool has, as its first one says.
+    fn slot_count(&self) -> Option<u8> {
+        look_at_slot(self.fs.pm()).ok()?.slot_count
     }
 
     fn tell_which(&self, mapped: Vec<Ino>) {

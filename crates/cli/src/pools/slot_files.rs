@@ -28,10 +28,15 @@ struct Need {
     bytes: u64,
 }
 
+/// Whether a path is a symbolic link that another user may have lead anywhere.
+pub(crate) fn is_link_of_another(path: &Path) -> bool {
+    let link = fs::symlink_metadata(path).ok().filter(fs::Metadata::is_symlink);
+    link.is_some_and(|link| ![0, rustix::process::geteuid().as_raw()].contains(&link.uid()))
+}
+
 /// Refuses what can be no slot, before anything is done with it.
 pub(crate) fn check_kind(path: &Path) -> Result<()> {
-    let link = fs::symlink_metadata(path).ok().filter(fs::Metadata::is_symlink);
-    if link.is_some_and(|link| ![0, rustix::process::geteuid().as_raw()].contains(&link.uid())) {
+    if is_link_of_another(path) {
         bail!(
             "{} is a symbolic link of another user's, who may have it lead anywhere: name the file or \
              device itself",

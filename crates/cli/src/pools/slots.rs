@@ -310,6 +310,12 @@ pub(crate) fn refuse_twice(paths: &[PathBuf]) -> Result<()> {
     Ok(())
 }
 
+/// Whether two paths lead to one file, which is there.
+pub(crate) fn is_same_file(one: &Path, other: &Path) -> bool {
+    let file = |path: &Path| fs::metadata(path).ok().map(|file| (file.dev(), file.ino()));
+    one == other || file(one).is_some_and(|found| file(other) == Some(found))
+}
+
 /// A path without symbolic links and dots; of one that is not there, as far as it is.
 fn real_path(path: &Path) -> PathBuf {
     let mut path = path.to_owned();

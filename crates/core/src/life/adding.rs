@@ -1,6 +1,7 @@
 //! Slots that are added while the pool is open (docs/DESIGN.md, "Slots that come and go while the pool is open").
 //! Comes in: a pool of which the caller is the only client, and a slot that waits for a place in it. Goes out: the
-//! pool with that slot behind the last, from which pages are taken at once.
+//! pool with that slot behind the last, from which pages are taken at once; or, where it came for another to go,
+//! from which none ever are.
 //!
 //! Crash points: until the superblock's first copy says so the pool is what it was, and the slot waits. All that
 //! the slot needs to be the last is durable before that, and its tables are in the arena: who ends the session
@@ -18,18 +19,20 @@ use crate::fs::Fs;
 use crate::life::slots::{NewSlot, make_last, slot_header};
 use crate::op::call::OpKind;
 use crate::pool::Pool;
-use crate::space::leaving::leaving_slots;
+use crate::space::leaving::{leaving_slots, tell_leaving};
 use crate::space::wear::SlotCells;
 
 impl Fs {
     /// Adds a slot behind the last, which is mapped alone and waits for that place
     /// ([`crate::slot_waits`]); returns its number. None where another client has the pool open, which would not
-    /// have it mapped: nothing is changed then.
+    /// have it mapped: nothing is changed then. Where `goes` names a slot, the new one is emptied for that one to go
+    /// from the moment when the pool has it: no page is ever taken there, and there is no state between.
     ///
     /// # Errors
     /// [`Error::Invalid`] where a slot has failed or is leaving, or as many were added as can be; [`Error::BadPool`]
-    /// for one that does not wait; [`Error::ReadOnly`]. The pool is as it was then.
-    pub fn add_slot(&self, ctx: &Ctx, new: Pm) -> Result<Option<u8>> {
+    /// for one that does not wait, or is shorter than the one that is to go; [`Error::Lost`] where it has failed
+    /// meanwhile; [`Error::ReadOnly`]. The pool is as it was then.
+    pub fn add_slot(&self, ctx: &Ctx, new: Pm, goes: Option<u8>) -> Result<Option<u8>> {
         // Closing waits for it, as for a step of emptying.
         let _step = self.emptying.lock().unwrap_or_else(PoisonError::into_inner);
         self.check_open()?;
@@ -50,27 +53,39 @@ impl Fs {
                 "as many slots were added as can be before the pool is opened next",
             ));
         }
-        let added = self.alone(&call, || self.bring(new))?;
+        let added = self.alone(&call, || self.bring(new, goes))?;
         self.check_slots(&call)?;
         Ok(added)
     }
 
-    fn bring(&self, new: Pm) -> Result<u8> {
+    fn bring(&self, new: Pm, goes: Option<u8>) -> Result<u8> {
         let (arena, allocator) = (self.arena(), &self.allocator);
         let mut pool = Pool::read(&self.pm)?;
         let header = slot_header(&new)?;
         let (uuid, index) = (pool.superblock.pool_uuid, pool.superblock.slot_count);
         if (header.pool_uuid, header.index) != (uuid, index) {
-            return Err(Error::BadPool(
-                "the new slot does not wait for a place in this pool".into(),
-            ));
+            let come = if header.pool_uuid == uuid && header.index < index {
+                ": it has other slots by now; make the same call again"
+            } else {
+                ""
+            };
+            let why = format!("the new slot does not wait for a place in this pool{come}");
+            return Err(Error::BadPool(why));
         }
         let (uuid, endurance) = (header.slot_uuid, header.endurance);
-        let made = make_last(&mut pool, &NewSlot { pm: &new, uuid, endurance })?;
+        let made = make_last(&mut pool, &NewSlot { pm: &new, uuid, endurance }, goes)?;
+        // What was stored to one that is cut off by now is nowhere, and the pool would not open with it.
+        if new.health().failed != 0 {
+            return Err(Error::Lost(PmAddr::new(index, 0)));
+        }
         let prepared = allocator.ranges.prepare(arena, made.pages)?;
         allocator.wear.begin(arena, index.into(), &made.worn)?;
         if self.pm.adopt(new).is_none() {
             return Err(Error::Invalid("the new slot can't be mapped with the others"));
+        }
+        if goes.is_some() {
+            // Before it is there: who ends the session of one that dies at the commit takes no page there either.
+            tell_leaving(arena, 1 << index);
         }
         let named = self.pm.stream(PmAddr::new(0, 0), &made.superblock, Purpose::Other);
         self.pm.fence(named).end();

@@ -165,10 +165,10 @@ pub struct RoomToLeave {
 }
 
 impl RoomToLeave {
-    /// Whether it may go.
+    /// Whether it may go. One that has nothing needs no room: without it the pool has what it had before.
     #[must_use]
     pub fn is_enough(&self) -> bool {
-        self.needed <= self.free
+        self.used == 0 || self.needed <= self.free
     }
 }
 
@@ -339,7 +339,7 @@ pub fn add_slot(
     progress: &(dyn Fn(Progress) + Sync),
 ) -> Result<()> {
     let (mut pool, _) = clean_pool(pm, exec, progress)?;
-    let superblock = make_last(&mut pool, new)?.superblock;
+    let superblock = make_last(&mut pool, new, None)?.superblock;
     pm.fence(pm.stream(PmAddr::new(0, 0), &superblock, Purpose::Other)).end();
     Ok(())
 }
@@ -352,19 +352,26 @@ pub(crate) struct MadeLast {
     pub(crate) worn: WearLine,
 }
 
-/// Stores durably in a slot all that makes it the one after the last.
+/// Stores durably in a slot all that makes it the one after the last; where it comes for another to go, it says so,
+/// and that it is empty, from the moment when the pool has it.
 ///
 /// # Errors
 /// [`Error::BadPool`] for too small a slot or too many; nothing is stored then.
-pub(crate) fn make_last(pool: &mut Pool, new: &NewSlot<'_>) -> Result<MadeLast> {
+pub(crate) fn make_last(pool: &mut Pool, new: &NewSlot<'_>, goes: Option<u8>) -> Result<MadeLast> {
     let index = index_behind_last(pool)?;
-    let pages = pages_of(new, SLOT_BYTES_MIN)?;
+    let pages = pages_of(new, least_for(pool, goes)?)?;
     let worn = worn_so_far(new.pm, pool)?;
     let header = new_header(new, pool.superblock.pool_uuid, index, pages);
     blank(new.pm, pages, worn.lines > 0);
     write_header(new.pm, &header);
     let seed = pool.seed.addr(PmAddr::new(index, 0));
-    let state = SlotState { seq: 1, session: pool.state.session.into(), ..SlotState::default() };
+    let state = SlotState {
+        seq: 1,
+        session: pool.state.session.into(),
+        evacuation_state: goes.map_or(0, |_| SlotState::EMPTIED),
+        evacuation_progress: goes.map_or(0, SlotState::going_word),
+        ..SlotState::default()
+    };
     let state = state.encode(seed);
     let pending = new.pm.stream(PmAddr::new(0, header.state_offset), &state, Purpose::Other);
     pool.superblock.slot_count += 1;
@@ -426,6 +433,17 @@ pub fn slot_waits(pm: &Pm, new: &NewSlot<'_>) -> Result<()> {
     let_wait(&pool, new, pages, worn.lines > 0)
 }
 
+/// The least bytes of a slot that comes, for another to go where that is said.
+fn least_for(pool: &Pool, goes: Option<u8>) -> Result<u64> {
+    let Some(goes) = goes else { return Ok(SLOT_BYTES_MIN) };
+    let (old, _) = pool
+        .slots
+        .get(usize::from(goes))
+        .ok_or(Error::Invalid("a slot that the pool does not have"))?;
+    let least = if goes == 0 { FIRST_SLOT_BYTES_MIN } else { SLOT_BYTES_MIN };
+    Ok(least.max(old.pages * PAGE))
+}
+
 /// The number of a slot that is to come.
 fn index_behind_last(pool: &Pool) -> Result<u8> {
     let index = pool.superblock.slot_count;
@@ -481,9 +499,8 @@ pub fn replace_slot(
     refuse_other_heirs(&pool, slot, &new.uuid)?;
     let (pool, opened) = surveyed(pm, pool, exec, progress)?;
     let old = pool.slots.get(usize::from(slot));
-    let (old, state) = old.ok_or(Error::Invalid("a slot that the pool does not have"))?;
-    let least = if slot == 0 { FIRST_SLOT_BYTES_MIN } else { SLOT_BYTES_MIN };
-    let pages = pages_of(new, least.max(old.pages * PAGE))?;
+    let (_, state) = old.ok_or(Error::Invalid("a slot that the pool does not have"))?;
+    let pages = pages_of(new, least_for(&pool, Some(slot))?)?;
     let worn = worn_so_far(new.pm, &pool)?;
     let_wait(&pool, new, pages, worn.lines > 0)?;
     let (mut pending, mut done) = (Flushed::none(), 0);

@@ -27,15 +27,23 @@ const MOVED: usize = 50;
 /// Files whose own pages were mapped, in the last round.
 const MAPPED: usize = 51;
 
-// Of the word [`ASKED`]: a number that rises with each, then what, the slot, and pages a second; where one is to be
-// added, the descriptor and the process that has it.
+// Of the word [`ASKED`]: a number that rises with each, then what, the slot that is to go, and pages a second; where
+// one is to be added, the descriptor and the process that has it, whose number the kernel keeps below 2^22.
 const ASK_TURN_MASK: u64 = 0xffff;
 const ASK_WHAT: u32 = 16;
-const ASK_SLOT: u32 = 24;
+const ASK_WHAT_MASK: u64 = 0xf;
+const ASK_SLOT: u32 = 20;
+const ASK_SLOT_MASK: u64 = 0x3f;
 const ASK_PACE: u32 = 32;
+const ASK_DESCRIPTOR: u32 = 26;
+const ASK_PROCESS: u32 = 42;
 const EMPTY: u64 = 1;
 const CANCEL: u64 = 2;
 const ADD: u64 = 3;
+/// To add one for another to go.
+const ADD_FOR: u64 = 4;
+/// The least number that no process has.
+const PROCESS_END: u32 = 1 << 22;
 
 // Of the word [`STATE`]: the number of what was asked, and what became of it.
 const STATE_WHAT: u32 = 16;
@@ -47,8 +55,57 @@ pub enum SlotAsk {
     Empty(u8, u32),
     /// To let the last one stay.
     Cancel,
-    /// To add the one that a process has open, by the numbers of both, and locked so that others may share it.
-    Add(u32, u8),
+    /// To add one.
+    Add(OfferedSlot),
+}
+
+/// A slot that waits for a place in the pool, which a process has open, and locked so that others may share it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OfferedSlot {
+    process: u32,
+    descriptor: u16,
+    goes: Option<u8>,
+}
+
+impl OfferedSlot {
+    /// The one that a process has under a number; `goes` is the slot that is to go for it. None where one of them is
+    /// no such number.
+    #[must_use]
+    pub fn new(process: u32, descriptor: u16, goes: Option<u8>) -> Option<Self> {
+        let is_slot = goes.is_none_or(|goes| u64::from(goes) <= ASK_SLOT_MASK);
+        (process < PROCESS_END && is_slot).then_some(Self { process, descriptor, goes })
+    }
+
+    /// The process that has it open.
+    #[must_use]
+    pub fn process(&self) -> u32 {
+        self.process
+    }
+
+    /// Its descriptor there.
+    #[must_use]
+    pub fn descriptor(&self) -> u16 {
+        self.descriptor
+    }
+
+    /// The slot that is to go for it.
+    #[must_use]
+    pub fn goes(&self) -> Option<u8> {
+        self.goes
+    }
+
+    fn from_word(word: u64, goes: Option<u8>) -> Self {
+        let descriptor = u16::try_from(word >> ASK_DESCRIPTOR & 0xffff).unwrap_or(0);
+        let process = u32::try_from(word >> ASK_PROCESS).unwrap_or(0);
+        Self { process, descriptor, goes }
+    }
+
+    fn word(self) -> u64 {
+        let goes = u64::from(self.goes.unwrap_or(0));
+        let what = self.goes.map_or(ADD, |_| ADD_FOR);
+        let place = u64::from(self.process) << ASK_PROCESS;
+        place | u64::from(self.descriptor) << ASK_DESCRIPTOR | goes << ASK_SLOT | what << ASK_WHAT
+    }
 }
 
 /// How far the emptying of a slot is.
@@ -71,6 +128,8 @@ pub enum EmptyState {
     Added = 6,
     /// None was: another client has the pool open.
     NotAlone = 7,
+    /// None was, and the pool is as it was; the one who was asked has said why.
+    Refused = 8,
 }
 
 /// What is known of the emptying.
@@ -123,13 +182,17 @@ pub(crate) fn asked_word(arena: &Arena) -> &AtomicU64 {
 
 /// What was asked last, and its number.
 pub(crate) fn asked(arena: &Arena) -> Option<(u64, SlotAsk)> {
-    let word = asked_word(arena).load(Acquire);
-    let slot = u8::try_from(word >> ASK_SLOT & 0xff).unwrap_or(u8::MAX);
+    asked_by(asked_word(arena).load(Acquire))
+}
+
+fn asked_by(word: u64) -> Option<(u64, SlotAsk)> {
+    let slot = u8::try_from(word >> ASK_SLOT & ASK_SLOT_MASK).unwrap_or(0);
     let pace = u32::try_from(word >> ASK_PACE).unwrap_or(0);
-    let ask = match word >> ASK_WHAT & 0xff {
+    let ask = match word >> ASK_WHAT & ASK_WHAT_MASK {
         EMPTY => SlotAsk::Empty(slot, pace),
         CANCEL => SlotAsk::Cancel,
-        ADD => SlotAsk::Add(pace, slot),
+        ADD => SlotAsk::Add(OfferedSlot::from_word(word, None)),
+        ADD_FOR => SlotAsk::Add(OfferedSlot::from_word(word, Some(slot))),
         _ => return None,
     };
     Some((word & ASK_TURN_MASK, ask))
@@ -142,20 +205,27 @@ pub(crate) fn is_answered(arena: &Arena, turn: u64) -> bool {
 }
 
 /// Asks the one who empties slots of the pool that is open in `arena`, and wakes him. Returns the number of
-/// what is asked.
+/// what is asked; none while nobody has begun with what was asked before.
 #[must_use = "by it one learns what became of it"]
-pub fn ask_of_slots(arena: &Arena, ask: SlotAsk) -> u64 {
-    let (what, slot, pace) = match ask {
-        SlotAsk::Empty(slot, pace) => (EMPTY, slot, pace),
-        SlotAsk::Cancel => (CANCEL, 0, 0),
-        SlotAsk::Add(process, descriptor) => (ADD, descriptor, process),
+pub fn ask_of_slots(arena: &Arena, ask: SlotAsk) -> Option<u64> {
+    let asked = match ask {
+        SlotAsk::Empty(slot, pace) => {
+            let slot = u64::from(slot) & ASK_SLOT_MASK;
+            u64::from(pace) << ASK_PACE | slot << ASK_SLOT | EMPTY << ASK_WHAT
+        }
+        SlotAsk::Cancel => CANCEL << ASK_WHAT,
+        SlotAsk::Add(offered) => offered.word(),
     };
     let word = asked_word(arena);
-    let turn = (word.load(Acquire) + 1) & ASK_TURN_MASK;
-    let asked = u64::from(pace) << ASK_PACE | u64::from(slot) << ASK_SLOT | what << ASK_WHAT | turn;
-    word.store(asked, Release);
+    let before = word.load(Acquire);
+    if asked_by(before).is_some_and(|(turn, _)| !is_answered(arena, turn)) {
+        return None;
+    }
+    let turn = (before + 1) & ASK_TURN_MASK;
+    // Another one may have asked meanwhile.
+    word.compare_exchange(before, asked | turn, AcqRel, Acquire).ok()?;
     wake_all(word);
-    turn
+    Some(turn)
 }
 
 /// How far it is with what was asked with this number; without one, with what was asked last.
@@ -172,6 +242,7 @@ pub fn slots_asked(arena: &Arena, turn: Option<u64>) -> EmptyProgress {
         5 => EmptyState::Failed,
         6 => EmptyState::Added,
         7 => EmptyState::NotAlone,
+        8 => EmptyState::Refused,
         _ => EmptyState::Waiting,
     };
     let last = root[ASKED].load(Acquire) & ASK_TURN_MASK;
@@ -194,9 +265,10 @@ pub(crate) fn say_state(arena: &Arena, turn: u64, state: EmptyState) {
     wake_all(word);
 }
 
-/// Sleeps until something else is said than that it is so far, `timeout` at most.
-pub fn wait_for_slots(arena: &Arena, turn: u64, so_far: &EmptyProgress, timeout: Duration) {
-    if slots_asked(arena, Some(turn)).state == so_far.state {
+/// Sleeps until something else is said than that it is so far, `timeout` at most; with what was asked with this
+/// number, or with what was asked last.
+pub fn wait_for_slots(arena: &Arena, turn: Option<u64>, so_far: &EmptyProgress, timeout: Duration) {
+    if slots_asked(arena, turn).state == so_far.state {
         let word = &arena.root()[STATE];
         let said = u32::try_from(word.load(Acquire)).unwrap_or(0);
         sleep_while(word, said, timeout);

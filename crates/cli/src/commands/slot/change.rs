@@ -31,12 +31,12 @@ struct ChangedSlot {
 }
 
 pub(super) fn add(args: &SlotAddArgs) -> Result<()> {
-    let new = one(&args.slot)?;
     let pool = slots::absolute(&named(&args.slots)?)?;
-    let all = with(&new, &pool)?;
+    let new = as_named(one(&args.slot)?, &args.slots, &pool);
     if !named_by_dir(&args.slots, &pool) {
         refuse_member(&new, &pool)?;
     }
+    let all = with(&new, &pool)?;
     let json = args.new.json;
     if let Some(slot) = last_of(&all, &new) {
         // Whoever uses the pool has it with this slot. Else the earlier call may have died before its fence.
@@ -49,7 +49,7 @@ pub(super) fn add(args: &SlotAddArgs) -> Result<()> {
     }
     let coming = ComingSlot { args: &args.new, path: &new, old: None, least: SLOT_BYTES_MIN };
     if let Some(mounted) = in_use::find(&pool)? {
-        let index = mounted.add(coming)?;
+        let index = mounted.add(coming, None)?;
         tell(json, "added", false, Some(index), &new)?;
         let then = "from the next mount on it is named with the others, in fstab too";
         return if json { Ok(()) } else { say!("{then}") };
@@ -64,8 +64,9 @@ pub(super) fn add(args: &SlotAddArgs) -> Result<()> {
 }
 
 pub(super) fn remove(args: &SlotRemoveArgs) -> Result<()> {
-    let old = one(&args.slot)?;
-    let pool = with(&old, &named(&args.slots)?)?;
+    let given = slots::absolute(&named(&args.slots)?)?;
+    let old = as_named(one(&args.slot)?, &args.slots, &given);
+    let pool = with(&old, &given)?;
     slots::refuse_twice(&pool)?;
     if let Some(mounted) = in_use::find(&pool)? {
         return mounted.remove(args, &old);
@@ -88,25 +89,32 @@ pub(super) fn remove(args: &SlotRemoveArgs) -> Result<()> {
 }
 
 pub(super) fn replace(args: &SlotReplaceArgs) -> Result<()> {
-    let (old, new) = (one(&args.old)?, one(&args.slot)?);
-    let given = named(&args.slots)?;
+    let given = slots::absolute(&named(&args.slots)?)?;
+    let [old, new] = [&args.old, &args.slot].map(|slot| one(slot));
+    let [old, new] = [old?, new?].map(|slot| as_named(slot, &args.slots, &given));
     let pool = with(&old, &given)?;
+    // A mount of it, or an earlier call, has come to the end.
+    if !args.cancel
+        && is_gone(&old)
+        && let Some(slot) = place_of(&without(&with(&new, &pool)?, &old), &new)
+    {
+        return tell(args.new.json, "replaced", true, Some(slot), &new);
+    }
     let coming = ComingSlot { args: &args.new, path: &new, old: Some(&old), least: SLOT_BYTES_MIN };
     if let Some(mounted) = in_use::find(&pool)? {
         return mounted.replace(args.cancel, coming, &old);
     }
-    refuse_member(&new, &given)?;
-    let after = with(&new, &without(&pool, &old))?;
-    if !args.cancel && is_to_go_for(&with(&new, &pool)?, &old, &new) {
-        return end_replacing(args.new.json, &with(&new, &pool)?, &old, &new);
+    let (all, after) = (with(&new, &pool)?, with(&new, &without(&pool, &old))?);
+    if is_to_go_for(&all, &old, &new) {
+        return if args.cancel {
+            have_stay(args.new.json, &all, &new)
+        } else {
+            end_replacing(args.new.json, &all, &old, &new)
+        };
     }
+    refuse_member(&new, &given)?;
     if args.cancel {
         return take_back(args, &pool, &old, &new);
-    }
-    if is_gone(&old)
-        && let Some(slot) = place_of(&after, &new)
-    {
-        return tell(args.new.json, "replaced", true, Some(slot), &new);
     }
     let (mut made, [lock, _lock_of_new]) = coming.prepare(&pool)?;
     let endurance = args.new.endurance.unwrap_or(0);
@@ -118,10 +126,18 @@ pub(super) fn replace(args: &SlotReplaceArgs) -> Result<()> {
     tell(args.new.json, "replaced", false, Some(index), &new)
 }
 
-/// Whether one slot goes for another that was added for that while the pool was in use.
+/// Whether one slot goes for another that was added for that while the pool was in use: that one is the pool's last,
+/// and says so itself. One that is the last for another reason, or a copy of a slot, does not.
 fn is_to_go_for(all: &[PathBuf], old: &Path, new: &Path) -> bool {
-    let goes = || changing::going(all).ok().flatten().is_some_and(|goes| goes == old);
+    let goes = || changing::leaves_for(all).ok().flatten().is_some_and(|goes| goes == old);
     last_of(all, new).is_some() && goes()
+}
+
+/// Has a slot that was added for another to go be one as the others.
+fn have_stay(json: bool, all: &[PathBuf], new: &Path) -> Result<()> {
+    let lock = holder::lock(all)?;
+    with_bar(&lock.files()?, |helpers| Ok(changing::keep(all, helpers)?))?;
+    tell(json, "kept", false, place_of(all, new), new)
 }
 
 fn end_replacing(json: bool, all: &[PathBuf], old: &Path, new: &Path) -> Result<()> {
@@ -308,6 +324,16 @@ fn identify(pool: &[PathBuf], old: &Path) -> Result<()> {
         })?;
     }
     Ok(())
+}
+
+/// The slot as its mount names it, if it is one of the mount's by another path. Where slots are named one by one, two
+/// paths of one slot are refused later.
+fn as_named(slot: PathBuf, given: &[PathBuf], pool: &[PathBuf]) -> PathBuf {
+    if !named_by_dir(given, pool) || slot_files::is_link_of_another(&slot) {
+        return slot;
+    }
+    let is_same = |path: &&PathBuf| slots::is_same_file(path, &slot);
+    pool.iter().find(is_same).cloned().unwrap_or(slot)
 }
 
 fn one(path: &Path) -> Result<PathBuf> {

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use novale_arena::Arena;
 use novale_core::{
-    EmptyState, Progress, SlotAsk, ask_of_slots, can_add_slot, live_clients, live_free,
-    mount_served, mounts_served, slots_asked, wait_for_slots,
+    EmptyState, OfferedSlot, Progress, SlotAsk, ask_of_slots, can_add_slot, live_clients,
+    live_failed, live_free, mount_served, mounts_served, slots_asked, wait_for_slots,
 };
 use novale_fuse::{KIND, MountEntry, MountTable};
 use novale_posix::join::JoinError;
@@ -23,6 +23,7 @@ use crate::commands::slot::change::{ComingSlot, tell};
 use crate::holders::holder;
 use crate::mounts::empty::PACE;
 use crate::mounts::leaving::with_bar;
+use crate::pools::remaining;
 use crate::pools::slots::{self, Found};
 
 /// How long a daemon is given to begin.
@@ -52,20 +53,71 @@ struct Emptied {
 
 /// The pool of these slots, if a mount serves it.
 pub(super) fn find(pool: &[PathBuf]) -> Result<Option<Mounted>> {
-    // What is no whole pool is not mounted for writing.
-    let Ok(found) = slots::find(pool) else { return Ok(None) };
+    // What is no whole pool is not mounted for writing, unless one of its slots has failed since.
+    let Ok(found) = slots::find(pool) else { return refuse_failed(pool).map(|()| None) };
+    Ok(served(&found)?.map(|arena| Mounted { found, arena }))
+}
+
+/// The arena of a pool that a mount serves.
+fn served(found: &Found) -> Result<Option<Arena>> {
     let arena = match found.arena()?.open() {
         Ok(arena) => arena,
         Err(JoinError::NotOpen) => return Ok(None),
         Err(error) => return Err(error.into()),
     };
     let is_served = mounts_served(&arena).any(|(client, _)| !arena.is_dead_client(&client));
-    Ok(is_served.then_some(Mounted { found, arena }))
+    Ok(is_served.then_some(arena))
+}
+
+/// Refuses a pool of which a slot has failed under its mount.
+fn refuse_failed(pool: &[PathBuf]) -> Result<()> {
+    let Ok(found) = remaining::find(pool) else { return Ok(()) };
+    let has_failed = |arena: &Arena| live_failed(arena) != 0;
+    if found.has_first() && served(&found)?.as_ref().is_some_and(has_failed) {
+        let left_out: Vec<String> = found.left_out.iter().map(ToString::to_string).collect();
+        bail!(
+            "a slot of the pool has failed while it is mounted ({}): unmount it, restore the slot, and mount it again",
+            left_out.join("; ")
+        );
+    }
+    Ok(())
+}
+
+/// What a daemon is asked for.
+#[derive(Debug, Clone, Copy)]
+enum Work {
+    Add,
+    Empty,
+    Keep,
+}
+
+impl Work {
+    fn failed(self) -> &'static str {
+        match self {
+            Self::Add => "can't be added",
+            Self::Empty => "can't be emptied",
+            Self::Keep => "can't be kept",
+        }
+    }
+
+    /// Said where the daemon has ended meanwhile.
+    fn cut_off(self) -> &'static str {
+        match self {
+            Self::Add => {
+                "the mount has ended meanwhile, before it said whether the pool has the new slot: unmount it, and make \
+                 the same call with the pool's slots in place of the directory, which goes on"
+            }
+            Self::Empty | Self::Keep => {
+                "the pool is not in use any more: what was moved stays so; the same command goes on, and \
+                 so does the next mount"
+            }
+        }
+    }
 }
 
 impl Mounted {
-    /// Has the daemon add a slot, and returns its number.
-    pub(super) fn add(&self, mut coming: ComingSlot<'_>) -> Result<u8> {
+    /// Has the daemon add a slot, and returns its number; where another is to go for it, the new one gets nothing.
+    pub(super) fn add(&self, mut coming: ComingSlot<'_>, goes: Option<u8>) -> Result<u8> {
         self.refuse_to_add(coming.path)?;
         let (new, pool) = (coming.path, &self.found.paths);
         let (mut made, lock) = coming.prepare_beside(pool)?;
@@ -76,12 +128,17 @@ impl Mounted {
         let only = made.files_with(&lock)?;
         with_bar(&only, |helpers| Ok(changing::let_wait(pool, new, endurance, helpers)?))?;
         holder::let_share(new, &lock)?;
-        let descriptor = u8::try_from(lock.file(new)?.as_raw_fd()).context("its descriptor")?;
-        let turn = ask_of_slots(&self.arena, SlotAsk::Add(std::process::id(), descriptor));
-        // From here on it may be the pool's, whatever is heard of it.
+        let descriptor = u16::try_from(lock.file(new)?.as_raw_fd()).context("its descriptor")?;
+        let offered = OfferedSlot::new(std::process::id(), descriptor, goes);
         let last = u8::try_from(pool.len())?;
-        match self.wait(turn, last, "can't be added") {
-            Err(error) if self.is_refused(turn) => {
+        // From here on it may be the pool's, whatever is heard of it.
+        let ask = SlotAsk::Add(offered.context("the number of a process or a slot")?);
+        let (done, is_refused) = match self.ask(ask) {
+            Ok(turn) => (self.wait(turn, last, Work::Add), self.is_refused(turn)),
+            Err(error) => (Err(error), true),
+        };
+        match done {
+            Err(error) if is_refused => {
                 with_bar(&only, |helpers| Ok(changing::forget(new, helpers)?))?;
                 return Err(error);
             }
@@ -93,33 +150,51 @@ impl Mounted {
         Ok(last)
     }
 
-    /// Whether the daemon has said that it added no slot: of one that failed the pool must be whole without it.
+    /// Whether the daemon has said that it added no slot.
     fn is_refused(&self, turn: u64) -> bool {
         let state = slots_asked(&self.arena, Some(turn)).state;
-        let is_whole = || slots::find(&self.found.paths).is_ok();
-        state == EmptyState::NotAlone || state == EmptyState::Failed && is_whole()
+        [EmptyState::NotAlone, EmptyState::Refused].contains(&state)
     }
 
-    /// Adds a slot and has it be empty, for another to go when nobody uses the pool any more: then it takes the
-    /// place of that one.
+    /// Asks the daemon for something, once it has begun with what others have asked; returns its number.
+    fn ask(&self, ask: SlotAsk) -> Result<u64> {
+        let begun = Instant::now();
+        loop {
+            if let Some(turn) = ask_of_slots(&self.arena, ask) {
+                return Ok(turn);
+            }
+            if begun.elapsed() > ANSWER_MAX {
+                bail!(
+                    "the mount does not begin with what another command has asked: it may be stopped"
+                );
+            }
+            wait_for_slots(&self.arena, None, &slots_asked(&self.arena, None), LOOK);
+        }
+    }
+
+    /// Adds a slot for another to go when nobody uses the pool any more: then it takes the place of that one, and
+    /// gets nothing before. One that came already is emptied for that.
     pub(super) fn replace(&self, cancel: bool, coming: ComingSlot<'_>, old: &Path) -> Result<()> {
         let (paths, slots, new) = (&self.found.paths, &self.found.info.slots, coming.path);
         let json = coming.args.json;
         let going = slots.iter().zip(paths).find(|(_, path)| path.as_path() == old);
         let (going, _) = going.context("the slot that is to go is none of the pool's")?;
         let there = slots.iter().zip(paths).next_back().filter(|(_, path)| path.as_path() == new);
+        self.refuse_read_only()?;
         if cancel {
             let (slot, path) = there.context("no slot is being replaced by that one")?;
-            self.wait(ask_of_slots(&self.arena, SlotAsk::Cancel), slot.index, "can't be kept")?;
+            self.wait(self.ask(SlotAsk::Cancel)?, slot.index, Work::Keep)?;
             return tell(json, "kept", false, Some(slot.index), path);
         }
         let last = match there {
             Some((slot, _)) if slot.pages < going.pages => bail!("the new slot is the shorter one"),
-            Some((slot, _)) => slot.index,
-            None => self.add(coming)?,
+            Some((slot, _)) => {
+                let turn = self.ask(SlotAsk::Empty(going.index, 0))?;
+                self.wait(turn, slot.index, Work::Empty)?;
+                slot.index
+            }
+            None => self.add(coming, Some(going.index))?,
         };
-        let turn = ask_of_slots(&self.arena, SlotAsk::Empty(going.index, 0));
-        self.wait(turn, last, "can't be emptied")?;
         tell(json, "to be replaced", false, Some(last), new)?;
         if json {
             return Ok(());
@@ -152,12 +227,7 @@ impl Mounted {
                  all of them"
             );
         }
-        if let Some(mount) = self.read_only()? {
-            bail!(
-                "the pool is mounted read-only, at {}: mount it for writing first",
-                mount.display()
-            );
-        }
+        self.refuse_read_only()?;
         let clients = live_clients(&self.arena);
         if clients.len() > 1 {
             let pids: Vec<String> = clients.iter().map(|client| client.pid.to_string()).collect();
@@ -168,6 +238,11 @@ impl Mounted {
             );
         }
         Ok(())
+    }
+
+    fn refuse_read_only(&self) -> Result<()> {
+        let Some(mount) = self.read_only()? else { return Ok(()) };
+        bail!("the pool is mounted read-only, at {}: mount it for writing first", mount.display());
     }
 
     /// Where it is mounted read-only, also by what was said after the daemon began.
@@ -182,14 +257,14 @@ impl Mounted {
 
     pub(super) fn remove(&self, args: &SlotRemoveArgs, old: &Path) -> Result<()> {
         let (goes, number, path) = self.last(old)?;
-        let ask = if args.cancel {
-            SlotAsk::Cancel
+        self.refuse_read_only()?;
+        let (ask, work) = if args.cancel {
+            (SlotAsk::Cancel, Work::Keep)
         } else {
-            SlotAsk::Empty(goes, args.pace.unwrap_or(PACE))
+            (SlotAsk::Empty(goes, args.pace.unwrap_or(PACE)), Work::Empty)
         };
-        let turn = ask_of_slots(&self.arena, ask);
-        let done =
-            if args.no_wait { "begun" } else { self.wait(turn, number, "can't be emptied")? };
+        let turn = self.ask(ask)?;
+        let done = if args.no_wait { "begun" } else { self.wait(turn, number, work)? };
         let facts = Emptied {
             done,
             slot: number,
@@ -224,7 +299,7 @@ impl Mounted {
     }
 
     /// Waits until it is done.
-    fn wait(&self, turn: u64, slot: u8, failed: &str) -> Result<&'static str> {
+    fn wait(&self, turn: u64, slot: u8, work: Work) -> Result<&'static str> {
         let (begun, bar) = (Instant::now(), Bar::new());
         loop {
             let so_far = slots_asked(&self.arena, Some(turn));
@@ -251,17 +326,14 @@ impl Mounted {
                     "slot {slot} stays: the other slots have no room for what it has in use and what is kept \
                      back: free space, or add a slot first"
                 ),
-                EmptyState::Failed => {
-                    bail!("slot {slot} {failed}: the mount's log says why")
+                EmptyState::Failed | EmptyState::Refused => {
+                    bail!("slot {slot} {}: the mount's log says why", work.failed())
                 }
             }
             if live_clients(&self.arena).is_empty() {
-                bail!(
-                    "the pool is not in use any more: what was moved stays so; the same command goes on, and \
-                     so does the next mount"
-                );
+                bail!("{}", work.cut_off());
             }
-            wait_for_slots(&self.arena, turn, &so_far, LOOK);
+            wait_for_slots(&self.arena, Some(turn), &so_far, LOOK);
         }
     }
 

@@ -86,7 +86,8 @@ impl Emptying {
                 | EmptyState::Stays
                 | EmptyState::Failed
                 | EmptyState::Added
-                | EmptyState::NotAlone => "waiting",
+                | EmptyState::NotAlone
+                | EmptyState::Refused => "waiting",
             },
             pages_moved: so_far.moved,
             pages_left: pages_left(found, known.free.as_deref(), slot),
