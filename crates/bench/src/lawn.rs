@@ -64,7 +64,7 @@ pub(crate) fn run(common: &Common, options: &Options) -> Result<Vec<Report>> {
     let mut writers = Writer::all(&common.place(), file_bytes)?;
     let beside = options.dirs.iter().map(|dir| Beside::new(dir, file_bytes));
     let mut beside = beside.collect::<Result<Vec<_>>>()?;
-    let (mut cases, mut stored) = (Vec::new(), Vec::new());
+    let (mut cases, mut stored, mut others) = (Vec::new(), Vec::new(), Vec::new());
     for bytes in BYTES {
         for writer in &mut writers {
             writer.renew()?;
@@ -77,6 +77,11 @@ pub(crate) fn run(common: &Common, options: &Options) -> Result<Vec<Report>> {
                 writer.stored(count, |writer, len, count| writer.mixed(len, 0, count))
             };
             stored = writers.iter_mut().map(of).collect::<Result<_>>()?;
+            for beside in &mut beside {
+                let all = beside.stored(bytes, file_bytes / bytes)?;
+                others
+                    .push((beside.name.clone(), all.map(|all| float(all) / float(count.1.max(1)))));
+            }
         }
     }
     cases.sort_by_key(|case| MIXES.iter().position(|(mix, _)| *mix == case.mix));
@@ -84,13 +89,17 @@ pub(crate) fn run(common: &Common, options: &Options) -> Result<Vec<Report>> {
         for (mix, _) in MIXES {
             plot_5(&cases, mix).write(folder)?;
         }
-        plot_6(&stored).write(folder)?;
+        plot_6(&stored, &others).write(folder)?;
     }
     let slots = slot_sizes(common, file_bytes)?;
     if let Some(folder) = &options.svg {
         plot_8(&slots).write(folder)?;
     }
-    Ok(vec![figure_5(common, &cases, &beside), figure_6(common, &stored), figure_8(common, &slots)])
+    Ok(vec![
+        figure_5(common, &cases, &beside),
+        figure_6(common, &stored, &others),
+        figure_8(common, &slots),
+    ])
 }
 
 /// What slots of one size come to, for each of [`SLOT_REQUESTS`].
@@ -278,23 +287,32 @@ fn figure_5(common: &Common, cases: &[Case], beside: &[Beside]) -> Report {
     }
 }
 
-fn figure_6(common: &Common, stored: &[Stored]) -> Report {
+/// The bytes that the device of another file system is given for each write, by folder.
+type Others = [(String, Option<f64>)];
+
+fn figure_6(common: &Common, stored: &[Stored], others: &Others) -> Report {
     let columns = ["method", "contents", "all purposes", "in lines", "than cow", "than finelog"];
     let all_of = |method| {
         let mut all = METHODS.iter().zip(stored);
         all.find(|(other, _)| **other == method).map_or(1.0, |(_, stored)| float(stored.all))
     };
     let [cow, log] = [UpdatePolicy::Cow, UpdatePolicy::FineLog].map(all_of);
+    let change = |all: f64, base: f64| Cell::Percent((all / base - 1.0) * 100.0);
+    let count = float(stored.first().map_or(1, |stored| stored.count.max(1)));
+    let other = |(name, each): &(String, Option<f64>)| {
+        let of = |base: f64| each.map_or(Cell::None, |each| change(each * count, base));
+        let all = each.map_or(Cell::None, Cell::Ratio);
+        vec![Cell::Text(name.clone()), Cell::None, all, Cell::None, of(cow), of(log)]
+    };
     let row = |(method, stored): (&UpdatePolicy, &Stored)| {
         let per = |bytes: u64| Cell::Ratio(float(bytes) / float(stored.count.max(1)));
-        let change = |base: f64| Cell::Percent((float(stored.all) / base - 1.0) * 100.0);
         vec![
             Cell::Text(method.name().to_owned()),
             per(stored.data),
             per(stored.all),
             per(stored.lines * 64),
-            change(cow),
-            change(log),
+            change(float(stored.all), cow),
+            change(float(stored.all), log),
         ]
     };
     let paper = vec![
@@ -305,14 +323,16 @@ fn figure_6(common: &Common, stored: &[Stored]) -> Report {
         Cell::Percent(-PAPER_LESS.0),
         Cell::Percent(-PAPER_LESS.1),
     ];
+    let ours = METHODS.iter().zip(stored).map(row);
     Report {
         name: "lawn-6",
         title: "bytes stored for a random write of 1 KB, log pages and collection included: as contents of \
-                files, for all purposes, and 64 for each line that is touched"
+                files, for all purposes, and 64 for each line that is touched; of another file system those \
+                that its device is given"
             .into(),
         setup: setup(common),
         columns: columns.map(str::to_owned).into(),
-        rows: METHODS.iter().zip(stored).map(row).chain([paper]).collect(),
+        rows: ours.chain(others.iter().map(other)).chain([paper]).collect(),
     }
 }
 
@@ -346,13 +366,14 @@ fn plot_5(cases: &[Case], mix: &str) -> Figure {
     }
 }
 
-fn plot_6(stored: &[Stored]) -> Figure {
+fn plot_6(stored: &[Stored], others: &Others) -> Figure {
     let per = |stored: &Stored| float(stored.all) / float(stored.count.max(1));
     let ours = METHODS.iter().zip(stored);
     let mut series: Vec<Series> =
         ours.map(|(method, stored)| Series::ours(method.name(), vec![Some(per(stored))])).collect();
     let cow = METHODS.iter().zip(stored).find(|(method, _)| **method == UpdatePolicy::Cow);
     let paper = cow.map(|(_, stored)| per(stored) * (1.0 - PAPER_LESS.0 / 100.0));
+    series.extend(others.iter().map(|(name, each)| Series::ours(name, vec![*each])));
     series.push(Series::paper("paper: lawn, of our cow", false, vec![paper]));
     Figure {
         file: "lawn-6".into(),

@@ -1,8 +1,8 @@
 //! A pool whose writes take one method, with a file to write and read, and a buffer that lies in the pool
 //! and is mapped: what zero-copy logging writes from.
 
-use std::fs::File;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use anyhow::{Context, Result};
@@ -251,6 +251,28 @@ impl Beside {
             }
         }
         Ok(())
+    }
+
+    /// The bytes that its device is given by `count` random writes of `len` bytes, and by what the file system
+    /// keeps of them for later; none where it has no device.
+    pub(crate) fn stored(&mut self, len: u64, count: u64) -> Result<Option<u64>> {
+        rustix::fs::syncfs(&self.file).context("syncfs")?;
+        let before = self.sent()?;
+        self.mixed(len, 0, count)?;
+        rustix::fs::syncfs(&self.file).context("syncfs")?;
+        Ok(self.sent()?.zip(before).map(|(after, before)| after - before))
+    }
+
+    /// The bytes that its device was given since the machine began.
+    fn sent(&self) -> Result<Option<u64>> {
+        let device = self.file.metadata()?.dev();
+        let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+        let Ok(stat) = fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/stat")) else {
+            return Ok(None);
+        };
+        // Reads, merged, sectors, ms; the same of writes. A sector is 512 bytes for all devices.
+        let sectors = stat.split_whitespace().nth(6).context("a device's counters")?;
+        Ok(Some(sectors.parse::<u64>()? * 512))
     }
 }
 

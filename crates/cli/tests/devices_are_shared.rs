@@ -70,7 +70,7 @@ fn who_joins_has_the_device_and_the_placement_of_the_first() {
     let joined = joined.unwrap();
     let mount =
         |words: &str| novale(&["mount", "-o", &format!("direct,{words}"), &slot, &scratch.dir()]);
-    for words in ["device=pcm", "placement=spread", "device=dram", "method=cow"] {
+    for words in ["device=pcm", "placement=spread", "device=dram", "method=cow", "lawn_slot=256"] {
         mount(words).refused(1, &["is in use", words, "unmount"]);
         assert!(!scratch.is_mounted());
     }

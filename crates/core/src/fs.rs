@@ -257,6 +257,12 @@ impl Fs {
         self.update
     }
 
+    /// What [`UpdatePolicy::Lawn`] takes for a slot.
+    #[must_use]
+    pub fn slot_lines(&self) -> SlotLines {
+        self.options.slot_lines
+    }
+
     /// The write methods that a file has of its own, or a directory for what is made in it; `None`:
     /// [`Fs::update_policy`] holds.
     ///

@@ -49,6 +49,19 @@ fn sound(pm: &Pm) {
     assert!(found.is_empty(), "{found:?}");
 }
 
+#[test]
+fn who_joins_takes_the_same_slots() {
+    for slot_lines in SlotLines::ALL {
+        let arena = Arena::anonymous(16 * MB).unwrap();
+        let options = OpenOptions { slot_lines, ..OpenOptions::default() };
+        let fs = Fs::open(pool(), arena.clone(), &options, &Serial, &|_| {}).unwrap();
+        assert_eq!(OpenOptions::of_arena(&arena).slot_lines, slot_lines);
+        assert_eq!(OpenOptions::of_arena(&arena).placement, options.placement);
+        assert_eq!(OpenOptions::of_arena(&arena).update, Some(fs.update_policy()));
+        fs.close().unwrap();
+    }
+}
+
 /// What a file holds beside what it should.
 struct Bed {
     fs: Fs,

@@ -39,6 +39,18 @@ impl SlotLines {
         Self::ALL.into_iter().find(|lines| lines.bytes() == bytes)
     }
 
+    /// The one that a number stands for ([`SlotLines::number`]).
+    #[must_use]
+    pub fn numbered(number: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(number)).copied()
+    }
+
+    /// Its place in [`SlotLines::ALL`], as the power of two.
+    #[must_use]
+    pub const fn number(self) -> u8 {
+        self.0.trailing_zeros() as u8
+    }
+
     /// The bytes of a slot.
     #[must_use]
     pub const fn bytes(self) -> u32 {
@@ -126,6 +138,11 @@ mod tests {
         let bytes = SlotLines::ALL.map(SlotLines::bytes);
         assert_eq!(bytes, [64, 128, 256, 512, 1024]);
         assert!(bytes.into_iter().all(|of| SlotLines::of_bytes(of).unwrap().bytes() == of));
+        assert_eq!(
+            [0, 1, 4].map(|number| SlotLines::numbered(number).unwrap().number()),
+            [0, 1, 4]
+        );
+        assert_eq!(SlotLines::numbered(5), None);
         assert_eq!([0, 63, 192, 2048].map(SlotLines::of_bytes), [None; 4]);
     }
 

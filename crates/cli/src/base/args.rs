@@ -10,13 +10,13 @@ use std::path::PathBuf;
 use clap::builder::PossibleValue;
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use novale_pm::{Device, DeviceError};
-use novale_policy::{Mode, Placement, UpdatePolicy};
+use novale_policy::{Mode, Placement, SlotLines, UpdatePolicy};
 
 pub(crate) use crate::base::args::slot::{
     NewSlotArgs, SlotAddArgs, SlotCommand, SlotRemoveArgs, SlotReplaceArgs, SlotStatusArgs,
 };
 use crate::base::buffer::BufferArgs;
-use crate::base::size::{parse_endurance, parse_size};
+use crate::base::size::{parse_endurance, parse_lawn_slot, parse_size};
 
 /// Novale, a file system for persistent memory, in user space.
 #[derive(Debug, Parser)]
@@ -155,7 +155,7 @@ pub(crate) struct MountArgs {
     /// Mount options, separated by commas: ro rw remount allow_other noatime relatime strictatime
     /// nosuid suid nodev dev noexec exec nosymfollow symfollow acl noacl user_xattr nouser_xattr
     /// threads=N grace=SECONDS, and for fstab log=FILE arena_max=SIZE index_memory=SIZE form=FORM
-    /// method=METHOD placement=PLACEMENT mode=MODE buffer=SIZE write_back=SECONDS
+    /// method=METHOD placement=PLACEMENT lawn_slot=BYTES mode=MODE buffer=SIZE write_back=SECONDS
     /// age=SECONDS low=PERCENT high=PERCENT eager=SECONDS unit=UNIT device=DEVICE populate direct map=WHAT quiet.
     /// What mount(8) and fstab add is taken as well. dirsync and lazytime change nothing, nor does sync but in mode buffered, where every write is durable then:
     /// every other operation is durable when it returns. An argument wins
@@ -183,6 +183,9 @@ pub(crate) struct MountArgs {
     /// wasa].
     #[arg(long, value_enum)]
     pub(crate) placement: Option<PlacementArg>,
+    /// What method lawn takes for a slot: 64, 128, 256, 512 or 1024 bytes [default: 64].
+    #[arg(long, value_parser = parse_lawn_slot, value_name = "BYTES")]
+    pub(crate) lawn_slot: Option<SlotLines>,
     /// When writes become durable to files that don't say so themselves (`novale set --mode`). Without it,
     /// before they return, for all files [default: strict].
     #[arg(long, value_enum)]

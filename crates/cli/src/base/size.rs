@@ -1,5 +1,7 @@
 //! Sizes as people write and read them: powers of 1024, K to T.
 
+use novale_policy::SlotLines;
+
 const UNITS: [(char, u32); 4] = [('K', 10), ('M', 20), ('G', 30), ('T', 40)];
 
 /// Reads `4096`, `64M`, `64MB` or `64MiB`.
@@ -12,6 +14,13 @@ pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
     let (digits, shift) = unit.unwrap_or((bare, 0));
     let number: u64 = digits.trim().parse().map_err(|_| wanted())?;
     number.checked_mul(1 << shift).filter(|bytes| *bytes > 0).ok_or_else(wanted)
+}
+
+/// Reads what a slot of method `lawn` has.
+pub(crate) fn parse_lawn_slot(text: &str) -> Result<SlotLines, String> {
+    let bytes = u32::try_from(parse_size(text)?).unwrap_or(u32::MAX);
+    let all = || SlotLines::ALL.map(|slot| slot.bytes().to_string()).join(", ");
+    SlotLines::of_bytes(bytes).ok_or_else(|| format!("{text} is none of {} bytes", all()))
 }
 
 /// Three digits and a unit: `64.0 MiB`.

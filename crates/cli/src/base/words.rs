@@ -7,10 +7,11 @@ use anyhow::{Result, anyhow};
 use clap::ValueEnum;
 use novale_fuse::MountOptions;
 use novale_pm::{Device, DeviceError};
+use novale_policy::SlotLines;
 
 use crate::base::args::{FormArg, MapKind, MethodArg, ModeArg, MountArgs, PlacementArg};
 use crate::base::buffer::BufferArgs;
-use crate::base::size::parse_size;
+use crate::base::size::{parse_lawn_slot, parse_size};
 
 /// The word of a mount that others may use the pool beside.
 pub(crate) const DIRECT: &str = "direct";
@@ -34,6 +35,7 @@ pub(crate) struct Words {
     form: Option<FormArg>,
     method: Option<MethodArg>,
     placement: Option<PlacementArg>,
+    lawn_slot: Option<SlotLines>,
     mode: Option<ModeArg>,
     buffer: Option<u64>,
     buffer_rules: BufferArgs,
@@ -77,6 +79,9 @@ impl Words {
             Some(("form", form)) => self.form = Some(one_of(form).map_err(wrong)?),
             Some(("method", method)) => self.method = Some(one_of(method).map_err(wrong)?),
             Some(("placement", way)) => self.placement = Some(one_of(way).map_err(wrong)?),
+            Some(("lawn_slot", size)) => {
+                self.lawn_slot = Some(parse_lawn_slot(size).map_err(wrong)?)
+            }
             Some(("mode", mode)) => self.mode = Some(one_of(mode).map_err(wrong)?),
             Some(("buffer", size)) => self.buffer = Some(parse_size(size).map_err(wrong)?),
             Some(("device", device)) => {
@@ -101,6 +106,7 @@ impl Words {
         args.form = args.form.or(self.form);
         args.method = args.method.or(self.method);
         args.placement = args.placement.or(self.placement);
+        args.lawn_slot = args.lawn_slot.or(self.lawn_slot);
         args.mode = args.mode.or(self.mode);
         args.buffer = args.buffer.or(self.buffer);
         args.buffer_rules.complete(self.buffer_rules.clone());
@@ -127,6 +133,7 @@ pub(crate) fn running(args: &MountArgs, options: &MountOptions) -> Vec<String> {
     let form = form.map(|form| format!("form={}", form.get_name()));
     let method = args.method.map(|method| format!("method={}", method.policy().name()));
     let placement = args.placement.map(|way| format!("placement={}", way.placement().name()));
+    let slot = args.lawn_slot.map(|slot| format!("lawn_slot={}", slot.bytes()));
     let mode = args.mode.map(|mode| format!("mode={}", mode.mode().name()));
     let buffer = args.buffer.map(|bytes| format!("buffer={bytes}"));
     let device = args.device.filter(|device| !device.is_own());
@@ -141,8 +148,8 @@ pub(crate) fn running(args: &MountArgs, options: &MountOptions) -> Vec<String> {
     let attributes = options.attribute_words(false).into_iter().map(str::to_owned);
     let quiet = args.quiet.then(|| QUIET.to_owned());
     let own = [
-        form, method, placement, mode, buffer, device, log, arena, index, populate, direct, map,
-        quiet,
+        form, method, placement, slot, mode, buffer, device, log, arena, index, populate, direct,
+        map, quiet,
     ]
     .into_iter()
     .flatten();

@@ -45,6 +45,9 @@ fn spawn(request: &Request) -> std::io::Result<Child> {
     if let Some(placement) = args.placement {
         command.arg("--placement").arg(placement.placement().name());
     }
+    if let Some(slot) = args.lawn_slot {
+        command.arg("--lawn-slot").arg(slot.bytes().to_string());
+    }
     if let Some(mode) = args.mode {
         command.arg("--mode").arg(mode.mode().name());
     }

@@ -406,6 +406,7 @@ fn differing(request: &Request, fs: &Fs) -> Vec<String> {
     let method = args.method.map(MethodArg::policy).filter(|asked| *asked != fs.update_policy());
     let placement = args.placement.map(PlacementArg::placement);
     let placement = placement.filter(|asked| *asked != fs.placement());
+    let slot = args.lawn_slot.filter(|asked| *asked != fs.slot_lines());
     let modes = fs.mode_of_writes().unwrap_or_default();
     let mode = args.mode.map(ModeArg::mode).filter(|asked| *asked != modes);
     let there = fs.pm().device();
@@ -414,6 +415,7 @@ fn differing(request: &Request, fs: &Fs) -> Vec<String> {
     let named = [
         method.map(|method| format!("method={}", method.name())),
         placement.map(|placement| format!("placement={}", placement.name())),
+        slot.map(|slot| format!("lawn_slot={}", slot.bytes())),
         mode.map(|mode| format!("mode={}", mode.name())),
         device.map(|device| format!("device={}", device.spelled())),
     ];
@@ -466,6 +468,7 @@ fn opening(request: &Request) -> Result<Opening> {
             Some(FormArg::Two) => Form::Two,
         },
         update: request.args.method.map(MethodArg::policy),
+        slot_lines: request.args.lawn_slot.unwrap_or_default(),
         mode: request.args.mode.map(ModeArg::mode),
         buffer_bytes: request.args.buffer,
         buffer_rules: request.args.buffer_rules.rules()?,

@@ -118,6 +118,7 @@ fn mount_args(paths: Vec<PathBuf>, words: String) -> MountArgs {
         form: None,
         method: None,
         placement: None,
+        lawn_slot: None,
         mode: None,
         buffer: None,
         buffer_rules: BufferArgs::default(),

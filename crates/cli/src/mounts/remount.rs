@@ -76,6 +76,7 @@ fn flag_of_a_mount(args: &MountArgs) -> Option<&'static str> {
         ("--form", args.form.is_some()),
         ("--method", args.method.is_some()),
         ("--placement", args.placement.is_some()),
+        ("--lawn-slot", args.lawn_slot.is_some()),
         ("--mode", args.mode.is_some()),
         ("--buffer", args.buffer.is_some()),
         ("what the buffer goes by", !args.buffer_rules.words().is_empty()),

@@ -9,7 +9,7 @@ use std::sync::atomic::{self, AtomicBool, AtomicU8, Ordering};
 use novale_arena::{Arena, ArenaError, AtomicU64, Client, ClientInfo, Off, PidInfo};
 use novale_layout::PmAddr;
 use novale_pm::{Pm, SPARE_SLOTS};
-use novale_policy::{CommitCosts, Form, Mode, Placement, UpdatePolicy};
+use novale_policy::{CommitCosts, Form, Mode, Placement, SlotLines, UpdatePolicy};
 
 use crate::base::error::{Error, Result};
 use crate::base::types::{Ctx, GcCounters, OpenReport};
@@ -233,6 +233,7 @@ impl OpenOptions {
                 .then_some(CommitCosts { fence_ns: half(32), page_sum_ns: half(48) }),
             ignore_default_acls: word >> 16 & 1 != 0,
             placement: Placement::numbered(byte(18) & 0b11).unwrap_or_default(),
+            slot_lines: SlotLines::numbered(byte(20) & 0b1111).unwrap_or_default(),
             ..Self::default()
         }
     }
@@ -367,7 +368,9 @@ impl Fs {
         });
         let update = u64::from(self.update.number() | self.mode.map_or(0, Mode::bits));
         let placement = self.placement() as u64;
-        let word = costs | update << 24 | placement << 18 | acls << 16 | form << 8 | atime;
+        let slot = u64::from(self.options.slot_lines.number());
+        let manners = placement << 18 | acls << 16 | form << 8 | atime;
+        let word = costs | update << 24 | slot << 20 | manners;
         self.arena().root()[MANNERS].store(word, Ordering::Relaxed);
     }
 
