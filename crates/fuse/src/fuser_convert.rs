@@ -75,20 +75,13 @@ fn system_time(ns: i64) -> SystemTime {
     if ns >= 0 { UNIX_EPOCH + distance } else { UNIX_EPOCH - distance }
 }
 
-/// The nanoseconds that the kernel asked for.
-///
-/// Before 1970 the kernel counts seconds down and nanoseconds up (-1.5 s is -2 s and 500,000,000 ns),
-/// but fuser 0.18 subtracts both: the whole seconds of what it hands over are right, and the rest is
-/// to be added.
+/// The nanoseconds that the kernel asked for, as near as 64 bits can tell them (1677 to 2262).
 fn requested_ns(time: SystemTime) -> i64 {
     match time.duration_since(UNIX_EPOCH) {
         Ok(after) => i64::try_from(after.as_nanos()).unwrap_or(i64::MAX),
         Err(before) => {
-            let before = before.duration();
-            i64::try_from(before.as_secs())
-                .ok()
-                .and_then(|seconds| seconds.checked_mul(-1_000_000_000))
-                .map_or(i64::MIN, |ns| ns + i64::from(before.subsec_nanos()))
+            let ns = i128::try_from(before.duration().as_nanos()).map_or(i128::MIN, |ns| -ns);
+            i64::try_from(ns).unwrap_or(i64::MIN)
         }
     }
 }
@@ -99,10 +92,13 @@ mod tests {
     use std::time::{Duration, UNIX_EPOCH};
 
     #[test]
-    fn a_time_before_1970_comes_out_as_the_kernel_meant_it() {
-        let as_fuser_gives_it = UNIX_EPOCH - Duration::new(2, 500_000_000);
-        assert_eq!(requested_ns(as_fuser_gives_it), -1_500_000_000);
+    fn a_time_before_1970_is_the_same() {
+        assert_eq!(requested_ns(UNIX_EPOCH - Duration::from_millis(1_500)), -1_500_000_000);
         assert_eq!(requested_ns(UNIX_EPOCH - Duration::new(2, 0)), -2_000_000_000);
+        assert_eq!(
+            requested_ns(UNIX_EPOCH - Duration::from_secs(i64::MAX.unsigned_abs())),
+            i64::MIN
+        );
     }
 
     #[test]

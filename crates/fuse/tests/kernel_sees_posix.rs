@@ -405,6 +405,26 @@ fn times_are_kept_to_the_nanosecond_also_before_1970() {
     assert!(made >= before && made <= coarse());
 }
 
+/// The library of the protocol panicked at a time below all others, and the mount ended: whoever owned a file
+/// there could end it.
+#[test]
+fn no_time_that_is_asked_for_ends_the_mount() {
+    let Some(mount) = Mount::new("no_time_that_is_asked_for_ends_the_mount", "") else {
+        return;
+    };
+    let path = mount.path("f");
+    File::create(&path).unwrap();
+    for tv_sec in [i64::MIN, i64::MIN + 1, -9_223_372_037, 9_223_372_037, i64::MAX] {
+        for tv_nsec in [0, 1, 999_999_999] {
+            let time = Timespec { tv_sec, tv_nsec };
+            let times = Timestamps { last_access: time, last_modification: time };
+            rustix::fs::utimensat(CWD, &path, &times, rustix::fs::AtFlags::empty()).unwrap();
+            let seen = fs::metadata(&path).unwrap();
+            assert_eq!(seen.mtime() < 0, tv_sec < 0, "{tv_sec}.{tv_nsec}");
+        }
+    }
+}
+
 #[test]
 fn programs_run_from_the_mount() {
     let Some(mount) = Mount::new("programs_run_from_the_mount", "") else {
