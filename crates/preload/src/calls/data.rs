@@ -20,6 +20,8 @@ const MOST: usize = 0x7fff_f000;
 /// Buffers up to this many bytes are probed whole; of a longer one only what the file can fill.
 const PROBED: usize = 64 << 10;
 const IOV_MAX: u64 = 1024;
+/// A flag of `pwritev2` since Linux 6.9: not at the end, although the file was opened with `O_APPEND`.
+const RWF_NOAPPEND: i32 = 0x20;
 
 /// Where a call reads or writes.
 #[derive(Clone, Copy)]
@@ -31,10 +33,31 @@ enum At {
 /// How a call writes, beside where.
 #[derive(Clone, Copy, Default)]
 struct How {
-    /// At the end, wherever that is.
-    append: bool,
+    append: Append,
     /// Durable when it returns, in mode buffered too.
     durable: bool,
+}
+
+/// Whether a call writes at the end, wherever that is.
+#[derive(Clone, Copy, Default)]
+enum Append {
+    /// If the file was opened so.
+    #[default]
+    AsOpened,
+    Always,
+    Never,
+}
+
+impl Append {
+    fn new(always: bool, never: bool) -> Self {
+        if always {
+            Self::Always
+        } else if never {
+            Self::Never
+        } else {
+            Self::AsOpened
+        }
+    }
 }
 
 /// A regular file in use, with its file system.
@@ -296,7 +319,11 @@ fn write_file<'a>(
         return Some(fail(libc::EINVAL));
     }
     kernel::know_flags(file.fd, &file.description);
-    let append = how.append || file.description.appends();
+    let append = match how.append {
+        Append::AsOpened => file.description.appends(),
+        Append::Always => true,
+        Append::Never => false,
+    };
     let durable = how.durable || file.syncs();
     if bytes.is_empty() {
         return Some(0);
@@ -471,11 +498,11 @@ pub(crate) fn readv(args: &Args) -> Served {
 pub(crate) fn preadv(args: &Args, has_flags: bool) -> Served {
     let [fd, at, count, offset, _, flags] = *args;
     let flags = if has_flags { flags } else { 0 };
+    let place = if has_flags && offset == u64::MAX { At::Position } else { At::Offset(offset) };
     let known = (libc::RWF_HIPRI | libc::RWF_DSYNC | libc::RWF_SYNC) as u64;
     if flags & !known != 0 {
-        return other(args);
+        return with_flags_of_kernel(fd, place);
     }
-    let place = if has_flags && offset == u64::MAX { At::Position } else { At::Offset(offset) };
     readv_at(fd, (at, count), place)
 }
 
@@ -489,14 +516,36 @@ pub(crate) fn writev(args: &Args) -> Served {
 pub(crate) fn pwritev(args: &Args, has_flags: bool) -> Served {
     let [fd, at, count, offset, _, flags] = *args;
     let flags = if has_flags { flags } else { 0 };
-    let known = (libc::RWF_HIPRI | libc::RWF_DSYNC | libc::RWF_SYNC | libc::RWF_APPEND) as u64;
-    if flags & !known != 0 {
-        return other(args);
-    }
     let place = if has_flags && offset == u64::MAX { At::Position } else { At::Offset(offset) };
+    let known = libc::RWF_HIPRI | libc::RWF_DSYNC | libc::RWF_SYNC | libc::RWF_APPEND;
+    if flags & !((known | RWF_NOAPPEND) as u64) != 0 {
+        return with_flags_of_kernel(fd, place);
+    }
     let has = |flag: i32| flags & flag as u64 != 0;
     let durable = has(libc::RWF_DSYNC) || has(libc::RWF_SYNC);
-    writev_at(fd, (at, count), place, How { append: has(libc::RWF_APPEND), durable })
+    let append = match (has(libc::RWF_APPEND), has(RWF_NOAPPEND)) {
+        (true, true) => return file(fd).map(|_| fail(libc::EINVAL)),
+        (append, never) => Append::new(append, never),
+    };
+    writev_at(fd, (at, count), place, How { append, durable })
+}
+
+/// Flags that are not known here: the kernel judges them, and reads or writes from the position that it knows
+/// and moves it.
+#[cold]
+fn with_flags_of_kernel(fd: u64, place: At) -> Served {
+    let file = file(fd)?;
+    let is_taken = match place {
+        At::Position => kernel::take_shared(file.fd, &file.description),
+        At::Offset(_) => kernel::take(&file.description),
+    };
+    if !is_taken {
+        return Some(fail(libc::EIO));
+    }
+    if file.description.appends() {
+        kernel::know_end(file.fd, &file.description);
+    }
+    None
 }
 
 /// Whether a directory is open for more than to start from.
