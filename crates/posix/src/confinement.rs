@@ -17,9 +17,9 @@ use rustix::thread::{
 /// How many filters of system calls there are, where there are some.
 const FILTERS: &str = "Seccomp_filters:";
 /// Of which users owners are. To look into `/proc` is what costs most here.
-pub const USERS: &CStr = c"/proc/self/ns/user";
+pub const USERS: &CStr = c"/proc/thread-self/ns/user";
 /// Inside which mounts paths mean what they mean, where the kernel does not number these for good.
-const MOUNTS: &CStr = c"/proc/self/ns/mnt";
+const MOUNTS: &CStr = c"/proc/thread-self/ns/mnt";
 /// Asks `statx` for the number of a mount that is never given twice (Linux 6.8): the mounts of a namespace are
 /// its own.
 pub const NUMBER_FOR_GOOD: u32 = 0x4000;
@@ -185,7 +185,7 @@ fn root(mounts: &[u8]) -> Option<Root<'_>> {
 
 /// How many filters of system calls there are, in the kernel's words.
 fn filters() -> String {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let status = fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
     let count = status.lines().find_map(|line| line.strip_prefix(FILTERS));
     count.map_or_else(|| "unknown".to_owned(), |count| count.trim().to_owned())
 }

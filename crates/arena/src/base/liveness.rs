@@ -88,14 +88,15 @@ fn is_gone(pid: u32) -> bool {
     pid.is_none_or(|pid| test_kill_process(pid) == Err(Errno::SRCH))
 }
 
-/// What tells this process' pid namespace from others; 0 where that can't be seen.
+/// What tells this process' pid namespace from others; 0 where that can't be seen. By the calling thread: of a
+/// process whose first thread has ended `/proc/self` shows nothing.
 pub(crate) fn pid_namespace() -> u64 {
-    namespace("/proc/self/ns/pid")
+    namespace("/proc/thread-self/ns/pid")
 }
 
 /// What tells this process' time namespace from others; 0 where there are none.
 pub(crate) fn time_namespace() -> u64 {
-    namespace("/proc/self/ns/time")
+    namespace("/proc/thread-self/ns/time")
 }
 
 fn namespace(path: &str) -> u64 {

@@ -86,7 +86,7 @@ fn original(mount: usize) -> Result<i32, Ret> {
     })?;
     let link = keep(|| {
         let flags = libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC;
-        sys!(libc::SYS_openat, libc::AT_FDCWD, c"/proc/self/exe".as_ptr(), flags, 0)
+        sys!(libc::SYS_openat, libc::AT_FDCWD, c"/proc/thread-self/exe".as_ptr(), flags, 0)
     });
     let original = link.unwrap_or(root);
     known.original.store(original, Ordering::Release);

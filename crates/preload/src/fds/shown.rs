@@ -128,7 +128,7 @@ pub(crate) fn target(fd: i32) -> Option<Vec<u8>> {
             return known;
         }
     }
-    let link = format!("/proc/self/fd/{fd}\0");
+    let link = format!("/proc/thread-self/fd/{fd}\0");
     let mut shown = [0u8; PATH_MAX];
     let len = sys!(libc::SYS_readlink, link.as_ptr(), shown.as_mut_ptr(), shown.len());
     let (mount, ino, noted) = parse(shown.get(..usize::try_from(len).ok()?)?)?;

@@ -118,7 +118,7 @@ fn changes(part: &Part, range: &Range<u64>) -> Vec<Change> {
 fn stored_to(range: &Range<u64>) -> Vec<bool> {
     const OF_A_FILE: u64 = 1 << 61;
     const THERE: u64 = 3 << 62;
-    let path = c"/proc/self/pagemap";
+    let path = c"/proc/thread-self/pagemap";
     let flags = libc::O_RDONLY | libc::O_CLOEXEC;
     let fd = sys!(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, 0);
     if fd < 0 {

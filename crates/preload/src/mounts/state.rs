@@ -98,7 +98,7 @@ fn own_user() -> Option<u32> {
 /// Whether users are called here what they are called on the machine.
 fn is_in_first_namespace() -> bool {
     let mut namespace = [0u8; FIRST_NAMESPACE.len() + 1];
-    let link = c"/proc/self/ns/user";
+    let link = c"/proc/thread-self/ns/user";
     let len = sys!(libc::SYS_readlink, link.as_ptr(), namespace.as_mut_ptr(), namespace.len());
     usize::try_from(len).is_ok_and(|len| namespace.get(..len) == Some(FIRST_NAMESPACE))
 }
