@@ -48,15 +48,29 @@ pub(crate) fn clone(number: i64, args: &Args) -> Outcome {
     if flags & libc::CLONE_FS as u64 != 0 {
         kernel::elsewhere();
     }
-    kernel::take_all(SHARED);
     if flags & libc::CLONE_VM as u64 != 0 {
-        let waits_or_own = (libc::CLONE_VFORK | libc::CLONE_SETTLS) as u64;
-        return if flags & waits_or_own == 0 { Outcome::Share } else { Outcome::Lend };
+        return beside(flags);
     }
+    kernel::take_all(SHARED);
     if stack != 0 {
         return Outcome::Kernel;
     }
     Outcome::Done(fork(number, args))
+}
+
+/// A process in the same memory. While its parent waits for it (`vfork`) its calls are the kernel's. One that goes
+/// on beside it has the block of the thread that made it, or calls that its parent's tables would be wrong
+/// after; so of both all calls are the kernel's from then on, those of all threads.
+fn beside(flags: u64) -> Outcome {
+    if flags & libc::CLONE_VFORK as u64 != 0 {
+        kernel::take_all(SHARED);
+        return Outcome::Lend;
+    }
+    if !confined::before_process_beside() {
+        return Outcome::Done(fail(libc::EAGAIN));
+    }
+    let has_own_block = flags & libc::CLONE_SETTLS as u64 != 0;
+    if has_own_block { Outcome::Lend } else { Outcome::Share }
 }
 
 /// Has the kernel copy the process. Of its threads the child has this one alone, so what another one has

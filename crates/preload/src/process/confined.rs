@@ -1,5 +1,6 @@
 //! Programs that confine themselves (Landlock, seccomp), that lock all their memory or limit their address space,
-//! or whose threads no longer share their descriptors: from then on everything is the kernel's.
+//! whose threads no longer share their descriptors, or that share their memory with another process: from then on
+//! everything is the kernel's.
 //!
 //! Such a rule binds the system calls that a process makes, and here none are made. So before a program
 //! lays one on itself,
@@ -61,7 +62,7 @@ const STAY_WITH_MAPPINGS: &[i64] = &[
 const LESSENS: &[i32] =
     &[libc::PR_SET_NO_NEW_PRIVS, libc::PR_SET_SECUREBITS, libc::PR_CAPBSET_DROP];
 
-/// Bytes of `/proc/self/statm` at most.
+/// Bytes of `/proc/PID/statm` at most.
 const STATM_MAX: usize = 128;
 const PAGE: u64 = 4096;
 
@@ -92,6 +93,12 @@ pub(crate) fn before_own_descriptors(is_alone: impl FnOnce() -> bool) -> bool {
     is() || is_alone() || leave_everything()
 }
 
+/// Before a process is made that shares this one's memory and goes on beside it. False where everything can't be
+/// given up.
+pub(crate) fn before_process_beside() -> bool {
+    is() || leave_everything()
+}
+
 /// Before the program limits its address space to so many bytes. A limit that leaves room for as much again as is
 /// mapped now, pools and arenas included, is none for those. False where everything can't be given up.
 pub(crate) fn before_limit_of_memory(bytes: u64) -> bool {
@@ -101,7 +108,7 @@ pub(crate) fn before_limit_of_memory(bytes: u64) -> bool {
 /// Bytes of the address space that are in use; where that is not told, all.
 fn mapped() -> u64 {
     let flags = libc::O_RDONLY | libc::O_CLOEXEC;
-    let path = c"/proc/self/statm".as_ptr();
+    let path = c"/proc/thread-self/statm".as_ptr();
     let mut room = [0; STATM_MAX];
     let open = || sys!(libc::SYS_openat, libc::AT_FDCWD, path, flags, 0);
     let read = |file: &Fd| sys!(libc::SYS_read, file.number(), room.as_mut_ptr(), STATM_MAX);
