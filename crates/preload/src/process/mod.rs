@@ -7,4 +7,5 @@ pub(crate) mod confined;
 pub(crate) mod exec;
 pub(crate) mod exec_call;
 pub(crate) mod masks;
+mod place;
 pub(crate) mod signals;

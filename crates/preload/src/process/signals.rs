@@ -17,6 +17,7 @@ use crate::base::lock::Lock;
 use crate::base::sys::{Args, Ret, fail, sys};
 use crate::base::thread::{self, FAULTS, Thread, current};
 use crate::maps::growing;
+use crate::process::place::ShownPlace;
 use crate::process::{exec_call, masks};
 
 const SIGNALS: usize = 65;
@@ -394,7 +395,11 @@ fn pass_on(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::ucontext
     // other two.
     let handler = unsafe { std::mem::transmute::<u64, Handler>(action.handler) };
     let own = if action.flags & libc::SA_NODEFER as u64 == 0 { masks::bit(signal) } else { 0 };
+    let shown = ShownPlace::begin(context);
     masks::while_handled(context, action.mask | own, || handler(signal, info, context));
+    if let Some(shown) = shown {
+        shown.end(context);
+    }
 }
 
 /// Ends the process by a signal: the instruction is run again, or the signal sent again.

@@ -208,6 +208,7 @@ fn put(text: &Text<'_>, file: &Fd, len: u64) -> Option<()> {
         let to = text.pages().start;
         if map(to, len, code, libc::MAP_FIXED, fd, CODE_BYTES) == Some(to) {
             patch::set_spare(words);
+            patch::note_area(words + PAGE, CODE_BYTES);
             return Some(());
         }
         put_back(text);

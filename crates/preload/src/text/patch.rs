@@ -11,10 +11,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use arrayvec::ArrayVec;
 
 use crate::base::sys::sys;
-use crate::base::{classes, thread};
+use crate::base::{classes, guard, thread};
 use crate::text::sites::Site;
 
 const PAGE: u64 = 4096;
+/// `lea r11, [rip + 8]`, which is after the `syscall` below; `jmp qword ptr [rip + ..]` to the entry's word.
+const TO_ENTRY: [u8; 9] = [0x4c, 0x8d, 0x1d, 6 + 2, 0, 0, 0, 0xff, 0x25];
 /// How far a jump may lead, with room to spare.
 const REACH: u64 = 0x7000_0000;
 /// Bytes that one site's code takes at most.
@@ -57,7 +59,80 @@ pub(crate) fn all(base: u64, text: (u64, u64), sites: &[Site]) -> usize {
     let closed = libc::PROT_READ | libc::PROT_EXEC;
     sys!(libc::SYS_mprotect, start, end - start, closed);
     sys!(libc::SYS_mprotect, area.start, area.bytes, closed);
+    note_area(area.start, area.bytes);
     done
+}
+
+/// Where code of sites is: start and bytes. Of what is loaded beyond so many it is not known.
+#[unsafe(link_section = ".novale_data")]
+static AREAS: [[AtomicU64; 2]; 16] = [const { [const { AtomicU64::new(0) }; 2] }; 16];
+
+/// Notes where code of sites is, for [`original`].
+#[inline]
+pub(crate) fn note_area(start: u64, bytes: u64) {
+    for [at, len] in &AREAS {
+        let (free, set) = (0, Ordering::Release);
+        match at.compare_exchange(free, start, set, Ordering::Relaxed) {
+            Ok(_) => return len.store(bytes, Ordering::Release),
+            Err(noted) if noted == start => return,
+            Err(_) => {}
+        }
+    }
+}
+
+/// The instruction of a program's or a library's text that one in a site's code stands for; `None` where it is
+/// in no such code. Nothing is locked or allocated: signal handlers ask.
+#[cold]
+pub(crate) fn original(at: u64) -> Option<u64> {
+    let area = AREAS.iter().find_map(|[start, bytes]| {
+        let start = start.load(Ordering::Acquire);
+        let area = start..start + bytes.load(Ordering::Acquire);
+        area.contains(&at).then_some(area)
+    })?;
+    // SAFETY: the area stays mapped, and is written to no more.
+    let code = unsafe {
+        std::slice::from_raw_parts(area.start as *const u8, (area.end - area.start) as usize)
+    };
+    let at = (at - area.start) as usize;
+    let near = at.saturating_sub(SITE_BYTES)..(at + SITE_BYTES).min(code.len());
+    near.filter(|lea| code.get(*lea..).is_some_and(|code| code.starts_with(&TO_ENTRY)))
+        .find_map(|lea| original_by(code, area.start, lea, at))
+}
+
+/// As [`original`], by the place of the instruction that loads the address after the `syscall`; `None` where
+/// that is of another site.
+fn original_by(code: &[u8], area: u64, lea: usize, at: usize) -> Option<u64> {
+    let syscall = lea + TO_ENTRY.len() + 4;
+    let rest = code.get(syscall + 2..code.len().min(lea + SITE_BYTES))?;
+    rest.windows(5).enumerate().find_map(|(index, jump)| {
+        let back = syscall + 2 + index;
+        let to = led_to(jump, area + back as u64)?;
+        // Where it leads back to is the end of a jump that leads here, and of what was left of the site.
+        (5..=SITE_BYTES as u64).find_map(|len| {
+            let site = to.checked_sub(len)?;
+            let over = guard::load::<[u8; 5]>(site)?;
+            let start = usize::try_from(led_to(&over, site)?.checked_sub(area)?).ok()?;
+            if start > lea || lea - start >= SITE_BYTES || !(start..back + 5).contains(&at) {
+                return None;
+            }
+            let before = (lea - start) as u64;
+            let after = |from: usize| site + before + 2 + (at - from) as u64;
+            let tail = back - (len - before - 2) as usize;
+            Some(match at {
+                _ if at < lea => site + (at - start) as u64,
+                _ if at <= syscall => site + before,
+                _ if at < tail => site + before + 2,
+                _ => after(tail),
+            })
+        })
+    })
+}
+
+/// Where a jump leads that stands at `at`.
+fn led_to(jump: &[u8], at: u64) -> Option<u64> {
+    let [0xe9, distance @ ..] = jump else { return None };
+    let distance = i32::from_le_bytes(distance.try_into().ok()?);
+    Some((at + 5).wrapping_add_signed(distance.into()))
 }
 
 struct Area {
@@ -209,12 +284,7 @@ pub(crate) fn replacement(
     let after = rest.strip_prefix(&[0x0f, 0x05])?;
     let mut made = Code { at: code, bytes: ArrayVec::new() };
     made.put(before)?;
-    // lea r11, [rip + what lies between here and after the syscall below]
-    made.put(&[0x4c, 0x8d, 0x1d])?;
-    let to_tail: u32 = 6 + 2;
-    made.put(&to_tail.to_le_bytes())?;
-    // jmp qword ptr [rip + the entry's word]
-    made.put(&[0xff, 0x25])?;
+    made.put(&TO_ENTRY)?;
     made.distance(words)?;
     made.put(&[0x0f, 0x05])?;
     if site.number.is_some_and(makes_processes) {

@@ -1,0 +1,270 @@
+//! Promise: what few programs do has the results that it has elsewhere: flags of reads and writes that are new,
+//! a first thread that ends before the others, a process beside its parent in one memory, handlers that look at
+//! the stack.
+
+#![allow(clippy::unwrap_used, reason = "tests stop at what fails")]
+#![allow(unsafe_code, reason = "calls that std has no form of")]
+#![allow(clippy::undocumented_unsafe_blocks, reason = "plain system calls of a test")]
+#![allow(clippy::multiple_unsafe_ops_per_block, reason = "as above")]
+#![allow(clippy::print_stdout, reason = "a skipped test says so")]
+
+#[macro_use]
+mod harness;
+
+use std::fs;
+use std::io::{Seek, SeekFrom, Write};
+use std::os::fd::AsRawFd;
+use std::path::PathBuf;
+
+use harness::{PLACE, is_whole, mounted, runs_with_the_daemon, succeeds, task};
+
+promises! {
+    /// A flag that the library does not know left the position to the kernel, which knew of none: a read from the
+    /// position began at 0, and a write there went over the file's first bytes.
+    a_read_with_a_new_flag_begins_at_the_position: runs_with_the_daemon new_flags;
+    /// `RWF_NOAPPEND` of an `O_APPEND` file was left to the mount, which is not told of it, and appended.
+    a_write_that_is_not_to_append_does_not: runs_with_the_daemon not_appended;
+    /// Of a process whose first thread has ended `/proc/self` shows nothing: its children and what it started did
+    /// not know their namespaces, and were left to the mount, or ended under `--strict`.
+    a_process_goes_on_without_its_first_thread: runs_with_the_daemon without_first;
+    /// All calls of a thread that had made a process beside it were the kernel's. The handlers that it set were
+    /// not known, and ran in other threads in the middle of calls.
+    handlers_set_beside_another_process_run_outside_of_calls: runs_with_the_daemon set_beside;
+    /// What unwinds from a handler, as `pthread_cancel` does, found no way out of the library's own code: no
+    /// destructor ran, and locks were left as they were.
+    a_handler_sees_who_waits_in_the_kernel: runs_with_the_daemon seen_waiting;
+    a_handler_sees_who_made_a_call: runs_with_the_daemon seen_calling;
+}
+
+mod tasks {
+    use super::*;
+
+    use std::backtrace::Backtrace;
+    use std::fs::{File, OpenOptions};
+    use std::os::unix::fs::FileExt;
+    use std::process::Command;
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
+
+    /// Not at the end, whatever the file was opened with (Linux 6.9).
+    const RWF_NOAPPEND: i32 = 0x20;
+    /// Without SIGPIPE (Linux 6.18), or unknown.
+    const RWF_NOSIGNAL: i32 = 0x100;
+
+    fn place() -> PathBuf {
+        PathBuf::from(std::env::var_os(PLACE).unwrap())
+    }
+
+    fn opened(name: &str, append: bool) -> File {
+        let mut how = OpenOptions::new();
+        how.read(true).create(true).append(append).write(!append);
+        how.open(place().join(name)).unwrap()
+    }
+
+    fn write(file: &File, bytes: &[u8], offset: i64, flags: i32) -> isize {
+        let piece =
+            libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+        unsafe { libc::pwritev2(file.as_raw_fd(), &raw const piece, 1, offset, flags) }
+    }
+
+    fn refused() -> bool {
+        std::io::Error::last_os_error().raw_os_error() == Some(libc::EOPNOTSUPP)
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn new_flags() {
+        let mut file = opened("flags", false);
+        file.write_all(b"0123456789").unwrap();
+        file.seek(SeekFrom::Start(4)).unwrap();
+        let mut byte = 0_u8;
+        let piece = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
+        // Flags of writes are nothing to a read; which others there are is the kernel's to say.
+        for flag in [libc::RWF_APPEND, RWF_NOSIGNAL, RWF_NOAPPEND] {
+            let before = file.stream_position().unwrap();
+            let got = unsafe { libc::preadv2(file.as_raw_fd(), &raw const piece, 1, -1, flag) };
+            assert!(got == 1 || got == -1 && refused(), "{flag:#x}: {got}");
+            let read = u64::from(got == 1);
+            assert_eq!(file.stream_position().unwrap(), before + read);
+            assert!(got != 1 || u64::from(byte - b'0') == before, "{flag:#x}");
+        }
+        file.seek(SeekFrom::Start(2)).unwrap();
+        let written = write(&file, b"x", -1, RWF_NOSIGNAL);
+        assert!(written == 1 || written == -1 && refused());
+        let expected: &[u8] = if written == 1 { b"01x3456789" } else { b"0123456789" };
+        assert_eq!(fs::read(place().join("flags")).unwrap(), expected);
+        assert_eq!(file.stream_position().unwrap(), if written == 1 { 3 } else { 2 });
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn not_appended() {
+        let mut file = opened("log", true);
+        file.write_all(b"0123456789").unwrap();
+        file.seek(SeekFrom::Start(6)).unwrap();
+        assert_eq!(write(&file, b"ab", 2, RWF_NOAPPEND), 2);
+        assert_eq!(write(&file, b"cd", -1, RWF_NOAPPEND), 2);
+        assert_eq!(file.stream_position().unwrap(), 8);
+        assert_eq!(write(&file, b"!", 0, RWF_NOAPPEND | libc::RWF_APPEND), -1);
+        assert_eq!(write(&file, b"e", 0, 0), 1);
+        assert_eq!(fs::read(place().join("log")).unwrap(), b"01ab45cd89e");
+    }
+
+    fn exits_with(child: i32) -> i32 {
+        let mut status = 0;
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        status
+    }
+
+    /// In a child, of which the first thread is the only one.
+    fn goes_on() -> ! {
+        std::thread::spawn(|| {
+            let first = format!("/proc/{}/stat", std::process::id());
+            // Until the first thread has ended: nothing else tells.
+            while !fs::read_to_string(&first).unwrap().contains(") Z ") {
+                std::thread::yield_now();
+            }
+            fs::write(place().join("by-thread"), "x").unwrap();
+            let copied = Command::new("cp")
+                .arg(place().join("by-thread"))
+                .arg(place().join("by-program"))
+                .status()
+                .unwrap();
+            let child = unsafe { libc::fork() };
+            if child == 0 {
+                let made = fs::write(place().join("by-child"), "x");
+                unsafe { libc::_exit(i32::from(made.is_err())) };
+            }
+            let good = copied.success() && exits_with(child) == 0;
+            unsafe { libc::_exit(if good { 7 } else { 1 }) };
+        });
+        unsafe { libc::syscall(libc::SYS_exit, 0) };
+        unreachable!("the thread has ended")
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn without_first() {
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            goes_on();
+        }
+        assert_eq!(libc::WEXITSTATUS(exits_with(child)), 7);
+        for name in ["by-thread", "by-program", "by-child"] {
+            assert_eq!(fs::read(place().join(name)).unwrap(), b"x", "{name}");
+        }
+    }
+
+    static OVER: AtomicBool = AtomicBool::new(false);
+    static HANDLED: AtomicU32 = AtomicU32::new(0);
+    static FAILED: AtomicI32 = AtomicI32::new(0);
+
+    extern "C" fn opens(_: i32) {
+        let path = c"handled";
+        let fd = unsafe { libc::open(path.as_ptr(), libc::O_RDWR | libc::O_CREAT, 0o600) };
+        if fd < 0 {
+            FAILED.store(1, Ordering::Relaxed);
+        }
+        unsafe { libc::close(fd) };
+        HANDLED.fetch_add(1, Ordering::Relaxed);
+    }
+
+    extern "C" fn ends(_: *mut libc::c_void) -> i32 {
+        0
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn set_beside() {
+        std::env::set_current_dir(place()).unwrap();
+        let busy = std::thread::spawn(|| {
+            while !OVER.load(Ordering::Relaxed) {
+                fs::write("handled", vec![1; 8192]).unwrap();
+                fs::rename("handled", "renamed").unwrap();
+            }
+        });
+        let mut stack = vec![0_u8; 1 << 20];
+        let top = stack.as_mut_ptr_range().end;
+        let flags = libc::CLONE_VM | libc::SIGCHLD;
+        let child = unsafe { libc::clone(ends, top.cast(), flags, std::ptr::null_mut()) };
+        assert_eq!(exits_with(child), 0);
+        unsafe { libc::signal(libc::SIGUSR1, opens as *const () as libc::sighandler_t) };
+        use std::os::unix::thread::JoinHandleExt;
+        let thread = busy.as_pthread_t();
+        while HANDLED.load(Ordering::Relaxed) < 300 {
+            unsafe { libc::pthread_kill(thread, libc::SIGUSR1) };
+            std::thread::yield_now();
+        }
+        OVER.store(true, Ordering::Relaxed);
+        busy.join().unwrap();
+        assert_eq!(FAILED.load(Ordering::Relaxed), 0);
+    }
+
+    static SEEN: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+    extern "C" fn looks(_: i32) {
+        SEEN.lock().unwrap().push(Backtrace::force_capture().to_string());
+        HANDLED.fetch_add(1, Ordering::Relaxed);
+    }
+
+    #[inline(never)]
+    fn waits_for_a_byte(pipe: i32) -> isize {
+        let mut byte = 0_u8;
+        std::hint::black_box(unsafe { libc::read(pipe, (&raw mut byte).cast(), 1) })
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn seen_waiting() {
+        let _file = opened("any", false);
+        let action = looks as *const () as libc::sighandler_t;
+        unsafe { libc::signal(libc::SIGUSR1, action) };
+        let mut pipe = [0; 2];
+        assert_eq!(unsafe { libc::pipe(pipe.as_mut_ptr()) }, 0);
+        let [from, to] = pipe;
+        let waiting = std::thread::spawn(move || waits_for_a_byte(from));
+        use std::os::unix::thread::JoinHandleExt;
+        let thread = waiting.as_pthread_t();
+        // Some come before it waits.
+        while HANDLED.load(Ordering::Relaxed) < 50 {
+            unsafe { libc::pthread_kill(thread, libc::SIGUSR1) };
+            std::thread::yield_now();
+        }
+        assert_eq!(unsafe { libc::write(to, [0_u8].as_ptr().cast(), 1) }, 1);
+        assert_eq!(waiting.join().unwrap(), 1);
+        let seen = SEEN.lock().unwrap();
+        let last = seen.last().unwrap();
+        assert!(last.contains("waits_for_a_byte"), "{last}");
+    }
+
+    #[inline(never)]
+    fn writes_again(file: &File) {
+        let bytes = [1_u8; 1 << 16];
+        while !OVER.load(Ordering::Relaxed) {
+            file.write_all_at(&bytes, 0).unwrap();
+        }
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn seen_calling() {
+        let file = opened("written", false);
+        let action = looks as *const () as libc::sighandler_t;
+        unsafe { libc::signal(libc::SIGUSR1, action) };
+        let writing = std::thread::spawn(move || writes_again(&file));
+        use std::os::unix::thread::JoinHandleExt;
+        let thread = writing.as_pthread_t();
+        for turn in 1..=100 {
+            unsafe { libc::pthread_kill(thread, libc::SIGUSR1) };
+            while HANDLED.load(Ordering::Relaxed) < turn {
+                std::thread::yield_now();
+            }
+        }
+        OVER.store(true, Ordering::Relaxed);
+        writing.join().unwrap();
+        let seen = SEEN.lock().unwrap();
+        // One may come before the thread is there.
+        let unseen = seen.iter().skip(1).filter(|seen| !seen.contains("writes_again")).count();
+        assert!(unseen <= 1, "{unseen} of {}: {}", seen.len(), seen.last().unwrap());
+    }
+}
