@@ -279,6 +279,17 @@ fn a_change_of_owner_size_or_contents_takes_file_capabilities_away() {
     }
 }
 
+/// A change of a directory's owner took its capabilities away, which the kernel leaves.
+#[test]
+fn a_directory_keeps_its_capabilities() {
+    let fs = open(pool(4 * MB), Form::Auto);
+    let ino = make(&fs, "d", FileKind::Directory);
+    set(&fs, ino, "security.capability", &[1; 20]).unwrap();
+    let owner = SetAttr { uid: Some(5), gid: Some(6), ..SetAttr::default() };
+    fs.setattr(&ctx(9), Node::current(ino), &owner).unwrap();
+    assert_eq!(get(&fs, ino, "security.capability").unwrap(), [1; 20]);
+}
+
 #[test]
 fn readers_see_one_value_or_the_next() {
     let fs = open(pool(32 * MB), Form::Auto);

@@ -50,10 +50,10 @@ impl Fs {
         if let Some(project) = set.project.filter(|project| *project != locked.view.project()) {
             self.allow(&call, project, 0, 0)?;
         }
-        // What takes set-id bits away takes these, too, whether there are any bits or not.
-        let takes = set.clear_set_id != ClearSetId::Nothing && locked.kind != FileKind::Directory;
-        let drops_capability =
-            set.size.is_some() || set.uid.is_some() || set.gid.is_some() || takes;
+        // What takes set-id bits away takes these, too, whether there are any bits or not. Directories keep theirs.
+        let takes = set.clear_set_id != ClearSetId::Nothing;
+        let changes = set.size.is_some() || set.uid.is_some() || set.gid.is_some();
+        let drops_capability = locked.kind != FileKind::Directory && (changes || takes);
         let xattrs = self.follow(&locked, Follow { drops_capability, mode: set.mode })?;
         self.set_locked(&call, &locked, set, xattrs)?;
         Ok(locked.view.attr(locked.kind))

@@ -126,6 +126,9 @@ impl Fs {
     /// # Errors
     /// Those of [`Fs::read`].
     pub fn peek(&self, ctx: &Ctx, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        if let Some((count, _)) = self.read_at_once(ctx.hint, ino, offset, buffer) {
+            return Ok(count);
+        }
         self.check_open()?;
         self.read_out(ctx, ino, offset, buffer).map(|(count, _)| count)
     }
