@@ -387,8 +387,9 @@ fn pass_on(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::ucontext
     if action.flags & libc::SA_RESETHAND as u64 != 0 {
         wrapped.handler.store(libc::SIG_DFL as u64, Ordering::Relaxed);
         if !is_always_ours(usize::try_from(signal).unwrap_or(0)) {
-            let default = Action::default();
-            sys!(libc::SYS_rt_sigaction, signal, &raw const default, 0, SIGSET_BYTES);
+            // As the kernel has it: the handler alone is another one.
+            let reset = Action { handler: libc::SIG_DFL as u64, ..action };
+            sys!(libc::SYS_rt_sigaction, signal, &raw const reset, 0, SIGSET_BYTES);
         }
     }
     // SAFETY: the program has given this address as a handler; one of a single argument ignores the
