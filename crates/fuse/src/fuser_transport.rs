@@ -31,7 +31,7 @@ use crate::aside::Aside;
 use crate::cache::Keeps;
 use crate::fuser_convert::{errno, file_attr, file_type, generation, ino, opened_flags, time};
 use crate::room::{Room, is_full};
-use crate::service::{Caller, Changes, Errno, OpenRequest, Reply, Service};
+use crate::service::{Caller, Changes, Errno, OpenRequest, ReadFrom, Reply, Service};
 use crate::transport::{Connection, Transport};
 use crate::wire::{fallocate_mode, kind_of_mode, rename_mode, seek_kind, xattr_mode};
 
@@ -374,21 +374,22 @@ impl Filesystem for Adapter {
         _: FileHandle,
         offset: u64,
         size: u32,
-        _: OpenFlags,
+        flags: OpenFlags,
         owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
         let node = ino(node);
+        let file = ReadFrom { ino: node, is_access: flags.0 & libc::O_NOATIME == 0 };
         // A read that comes from a call has an owner; the page cache has none.
         if owner.is_some() {
-            return read(|buf| self.service.read(node, offset, buf), size, reply);
+            return read(|buf| self.service.read(file, offset, buf), size, reply);
         }
         if !self.service.is_shared() {
-            return read(|buf| self.service.read_cached(node, offset, buf), size, reply);
+            return read(|buf| self.service.read_cached(file, offset, buf), size, reply);
         }
         let service = self.service.clone();
         self.aside.when_mapped(node, move |ready| match ready {
-            Ok(()) => read(|buf| service.read_cached(node, offset, buf), size, reply),
+            Ok(()) => read(|buf| service.read_cached(file, offset, buf), size, reply),
             Err(error) => reply.error(errno(error)),
         });
     }

@@ -46,6 +46,8 @@ pub use mount_table::{MountEntry, MountTable};
 pub use novale::{FACTS, Novale, Settings};
 pub use options::{MountOptions, UnknownOption};
 pub use server::{EndError, Server, ServerConfig, ShutDown};
-pub use service::{Caller, Changes, Errno, Listed, OpenRequest, Opened, Reply, Service, Time};
+pub use service::{
+    Caller, Changes, Errno, Listed, OpenRequest, Opened, ReadFrom, Reply, Service, Time,
+};
 pub use transport::{Connection, Transport};
 pub use unmount::{Unmount, unmount};

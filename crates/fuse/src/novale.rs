@@ -22,7 +22,9 @@ use crate::groups;
 use crate::mapped::OpenFiles;
 use crate::method;
 use crate::readdir::Listings;
-use crate::service::{Caller, Changes, Errno, Listed, OpenRequest, Opened, Reply, Service, Time};
+use crate::service::{
+    Caller, Changes, Errno, Listed, OpenRequest, Opened, ReadFrom, Reply, Service, Time,
+};
 use crate::stores::{AtOffset, Stores};
 use crate::tree;
 
@@ -206,6 +208,14 @@ impl Novale {
         let attr = self.done(self.fs.getattr(ino))?;
         let changer = Changer { has_fsetid: false, is_in_group: is_in_group(caller, &attr) };
         self.done(changer.before_write(&self.fs, ctx, &attr))
+    }
+
+    fn read_from(&self, file: ReadFrom, offset: u64, buf: &mut [u8]) -> Reply<usize> {
+        if file.is_access {
+            self.done(self.fs.read(&Self::ctx(), file.ino, offset, buf))
+        } else {
+            self.peek(file.ino, offset, buf)
+        }
     }
 
     /// The file as it is, which no access time tells of.
@@ -428,15 +438,15 @@ impl Service for Novale {
         self.listings.closed(handle);
     }
 
-    fn read(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Reply<usize> {
-        let _pass = self.enter(&[ino])?;
-        self.done(self.fs.read(&Self::ctx(), ino, offset, buf))
+    fn read(&self, file: ReadFrom, offset: u64, buf: &mut [u8]) -> Reply<usize> {
+        let _pass = self.enter(&[file.ino])?;
+        self.read_from(file, offset, buf)
     }
 
-    fn read_cached(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Reply<usize> {
-        let _pass = self.enter(&[ino])?;
-        let read = |at: u64, buf: &mut [u8]| self.done(self.fs.read(&Self::ctx(), ino, at, buf));
-        self.stores.read(ino, (offset, buf), &read)
+    fn read_cached(&self, file: ReadFrom, offset: u64, buf: &mut [u8]) -> Reply<usize> {
+        let _pass = self.enter(&[file.ino])?;
+        let read = |at: u64, buf: &mut [u8]| self.read_from(file, at, buf);
+        self.stores.read(file.ino, (offset, buf), &read)
     }
 
     fn write(

@@ -54,6 +54,15 @@ pub struct Changes {
     pub mtime: Option<Time>,
 }
 
+/// What is read.
+#[derive(Debug, Clone, Copy)]
+pub struct ReadFrom {
+    /// The file.
+    pub ino: Ino,
+    /// Whether it is an access, by the mount's rule for those; not of what is open with `O_NOATIME`.
+    pub is_access: bool,
+}
+
 /// How a file is opened.
 #[derive(Debug, Clone, Copy, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "flags of open(2)")]
@@ -146,9 +155,9 @@ pub trait Service: Send + Sync + 'static {
     /// A directory that was opened is so no longer.
     fn closedir(&self, handle: u64);
     /// Fills `buf` from `offset`; less only at the end of the file.
-    fn read(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Reply<usize>;
+    fn read(&self, file: ReadFrom, offset: u64, buf: &mut [u8]) -> Reply<usize>;
     /// The same for a page of the kernel's cache.
-    fn read_cached(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Reply<usize>;
+    fn read_cached(&self, file: ReadFrom, offset: u64, buf: &mut [u8]) -> Reply<usize>;
     /// Writes; a writer is named where he may not keep set-id bits alive.
     fn write(
         &self,

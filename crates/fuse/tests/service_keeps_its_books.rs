@@ -7,7 +7,7 @@ mod support;
 use std::sync::Arc;
 
 use novale_core::{Attr, Ctx, Error, FileKind, Fs, Ino, NewInode, Node, Place};
-use novale_fuse::{Caller, Changes, Novale, OpenRequest, Service, Settings};
+use novale_fuse::{Caller, Changes, Novale, OpenRequest, ReadFrom, Service, Settings};
 use support::{NOBODY, file_system};
 
 const ROOT: Ino = Ino::ROOT;
@@ -197,14 +197,15 @@ fn a_write_is_kept_beside_a_store_to_a_mapping_of_its_page() {
     let open = OpenRequest { read: true, direct: true, ..OpenRequest::default() };
     let made = service.create(ROOT, b"f", (&new(FileKind::File, 0o644), 0), open);
     let ino = made.unwrap().0.ino;
+    let file = ReadFrom { ino, is_access: true };
     service.write(None, ino, 0, &[0; 8192]).unwrap();
     let mut page = [0; 4096];
-    assert_eq!(service.read_cached(ino, 4096, &mut page).unwrap(), 4096);
+    assert_eq!(service.read_cached(file, 4096, &mut page).unwrap(), 4096);
     service.write(None, ino, 4096 + 1024, &[1; 8]).unwrap();
     page[3072..3080].copy_from_slice(&[2; 8]);
     service.write_back(None, ino, 4096, &page).unwrap();
     let mut now = [0; 4096];
-    service.read(ino, 4096, &mut now).unwrap();
+    service.read(file, 4096, &mut now).unwrap();
     assert_eq!((now[1024..1032].as_ref(), now[3072..3080].as_ref()), (&[1; 8][..], &[2; 8][..]));
     // What the kernel would copy past such a mapping it is to read and write.
     let place = |offset| Place { ino, offset };
@@ -216,11 +217,11 @@ fn a_write_is_kept_beside_a_store_to_a_mapping_of_its_page() {
     service.open(caller, ino, open).unwrap();
     service.setattr(caller, ino, &Changes { size: Some(100), ..Changes::default() }).unwrap();
     let mut page = [0; 4096];
-    assert_eq!(service.read_cached(ino, 0, &mut page).unwrap(), 100);
+    assert_eq!(service.read_cached(file, 0, &mut page).unwrap(), 100);
     service.append(None, ino, &[3; 50]).unwrap();
     page[5] = 4;
     service.write_back(None, ino, 0, &page[..150]).unwrap();
     let mut now = [0; 150];
-    assert_eq!(service.read(ino, 0, &mut now).unwrap(), 150);
+    assert_eq!(service.read(file, 0, &mut now).unwrap(), 150);
     assert_eq!((now[5], &now[100..]), (4, &[3; 50][..]));
 }

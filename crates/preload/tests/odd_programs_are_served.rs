@@ -16,7 +16,7 @@ use std::io::{Seek, SeekFrom, Write};
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 
-use harness::{PLACE, is_whole, mounted, runs_with_the_daemon, succeeds, task};
+use harness::{PLACE, runs_with_the_daemon};
 
 promises! {
     /// A flag that the library does not know left the position to the kernel, which knew of none: a read from the
@@ -24,6 +24,10 @@ promises! {
     a_read_with_a_new_flag_begins_at_the_position: runs_with_the_daemon new_flags;
     /// `RWF_NOAPPEND` of an `O_APPEND` file was left to the mount, which is not told of it, and appended.
     a_write_that_is_not_to_append_does_not: runs_with_the_daemon not_appended;
+    /// A read of a file that is open with `O_NOATIME` was an access.
+    a_read_that_is_no_access_is_not_recorded: runs_with_the_daemon no_access;
+    /// A handler that is used once took the flags and the mask that it was set with along.
+    a_handler_that_is_used_once_leaves_its_flags: runs_with_the_daemon used_once;
     /// Of a process whose first thread has ended `/proc/self` shows nothing: its children and what it started did
     /// not know their namespaces, and were left to the mount, or ended under `--strict`.
     a_process_goes_on_without_its_first_thread: runs_with_the_daemon without_first;
@@ -41,7 +45,8 @@ mod tasks {
 
     use std::backtrace::Backtrace;
     use std::fs::{File, OpenOptions};
-    use std::os::unix::fs::FileExt;
+    use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+    use std::os::unix::thread::JoinHandleExt;
     use std::process::Command;
     use std::sync::Mutex;
     use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
@@ -108,6 +113,28 @@ mod tasks {
         assert_eq!(write(&file, b"!", 0, RWF_NOAPPEND | libc::RWF_APPEND), -1);
         assert_eq!(write(&file, b"e", 0, 0), 1);
         assert_eq!(fs::read(place().join("log")).unwrap(), b"01ab45cd89e");
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn no_access() {
+        let path = place().join("read");
+        let read = |flags: i32| {
+            fs::write(&path, b"some").unwrap();
+            let past = libc::timespec { tv_sec: 1000, tv_nsec: 0 };
+            let name = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
+            let times = [past, past];
+            let set = unsafe { libc::utimensat(libc::AT_FDCWD, name.as_ptr(), times.as_ptr(), 0) };
+            assert_eq!(set, 0);
+            let file = OpenOptions::new().read(true).custom_flags(flags).open(&path).unwrap();
+            assert_eq!(file.read_at(&mut [0; 2], 1).unwrap(), 2);
+            let program = ["-c", "cat <&0 >/dev/null", "sh"];
+            let passed_on = Command::new("sh").args(program).stdin(file).status().unwrap();
+            assert!(passed_on.success());
+            fs::metadata(&path).unwrap().atime() != 1000
+        };
+        assert!(read(0));
+        assert!(!read(libc::O_NOATIME));
     }
 
     fn exits_with(child: i32) -> i32 {
@@ -189,7 +216,6 @@ mod tasks {
         let child = unsafe { libc::clone(ends, top.cast(), flags, std::ptr::null_mut()) };
         assert_eq!(exits_with(child), 0);
         unsafe { libc::signal(libc::SIGUSR1, opens as *const () as libc::sighandler_t) };
-        use std::os::unix::thread::JoinHandleExt;
         let thread = busy.as_pthread_t();
         while HANDLED.load(Ordering::Relaxed) < 300 {
             unsafe { libc::pthread_kill(thread, libc::SIGUSR1) };
@@ -198,6 +224,23 @@ mod tasks {
         OVER.store(true, Ordering::Relaxed);
         busy.join().unwrap();
         assert_eq!(FAILED.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn used_once() {
+        let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+        action.sa_sigaction = ends as *const () as libc::sighandler_t;
+        action.sa_flags = libc::SA_RESETHAND | libc::SA_RESTART;
+        unsafe { libc::sigaddset(&raw mut action.sa_mask, libc::SIGUSR1) };
+        let none = std::ptr::null_mut();
+        assert_eq!(unsafe { libc::sigaction(libc::SIGUSR2, &raw const action, none) }, 0);
+        unsafe { libc::raise(libc::SIGUSR2) };
+        let mut after: libc::sigaction = unsafe { std::mem::zeroed() };
+        let asked = unsafe { libc::sigaction(libc::SIGUSR2, std::ptr::null(), &raw mut after) };
+        assert_eq!((asked, after.sa_sigaction), (0, libc::SIG_DFL));
+        assert_eq!(after.sa_flags & action.sa_flags, action.sa_flags);
+        assert_eq!(unsafe { libc::sigismember(&raw const after.sa_mask, libc::SIGUSR1) }, 1);
     }
 
     static SEEN: Mutex<Vec<String>> = Mutex::new(Vec::new());
@@ -223,7 +266,6 @@ mod tasks {
         assert_eq!(unsafe { libc::pipe(pipe.as_mut_ptr()) }, 0);
         let [from, to] = pipe;
         let waiting = std::thread::spawn(move || waits_for_a_byte(from));
-        use std::os::unix::thread::JoinHandleExt;
         let thread = waiting.as_pthread_t();
         // Some come before it waits.
         while HANDLED.load(Ordering::Relaxed) < 50 {
@@ -239,7 +281,7 @@ mod tasks {
 
     #[inline(never)]
     fn writes_again(file: &File) {
-        let bytes = [1_u8; 1 << 16];
+        let bytes = vec![1_u8; 1 << 16];
         while !OVER.load(Ordering::Relaxed) {
             file.write_all_at(&bytes, 0).unwrap();
         }
@@ -252,7 +294,6 @@ mod tasks {
         let action = looks as *const () as libc::sighandler_t;
         unsafe { libc::signal(libc::SIGUSR1, action) };
         let writing = std::thread::spawn(move || writes_again(&file));
-        use std::os::unix::thread::JoinHandleExt;
         let thread = writing.as_pthread_t();
         for turn in 1..=100 {
             unsafe { libc::pthread_kill(thread, libc::SIGUSR1) };

@@ -103,12 +103,20 @@ impl File {
 
     /// Reads into memory of this library's; nothing where the kernel has to do it.
     pub(crate) fn read_into(&self, offset: u64, buf: &mut [u8]) -> Served {
-        let done = self.fs.read(&ctx(), self.description.ino(), offset, buf);
-        match done.map_err(Refused::from) {
+        match self.read_bytes(offset, buf).map_err(Refused::from) {
             Ok(bytes) => Some(bytes as Ret),
             Err(Refused::With(failed)) => Some(failed),
             Err(Refused::ByKernel(_)) => None,
         }
+    }
+
+    /// Reads, and has the access recorded unless the file is open with `O_NOATIME`.
+    fn read_bytes(&self, offset: u64, buf: &mut [u8]) -> Result<usize, Error> {
+        let ino = self.description.ino();
+        if self.description.flags() & libc::O_NOATIME != 0 {
+            return self.fs.peek(&ctx(), ino, offset, buf);
+        }
+        self.fs.read(&ctx(), ino, offset, buf)
     }
 
     fn read(&self, at: u64, len: u64, offset: u64) -> Result<usize, Refused> {
@@ -124,7 +132,7 @@ impl File {
             len.min(usize::try_from(left).unwrap_or(len).max(1))
         };
         let Some(buf) = guard::writable_part(at, len) else { return self.read_nowhere(offset) };
-        Ok(self.fs.read(&ctx(), self.description.ino(), offset, buf)?)
+        Ok(self.read_bytes(offset, buf)?)
     }
 
     /// Without memory to read to: beyond the end there is nothing to be put there.
@@ -442,13 +450,12 @@ fn read_pieces(file: &File, pieces: &[(u64, usize)], offset: u64) -> Result<usiz
     if let [(at, len)] = *pieces {
         return file.read(at, len as u64, offset);
     }
-    let ino = file.description.ino();
-    let attr = file.fs.getattr(ino)?;
+    let attr = file.fs.getattr(file.description.ino())?;
     let left = usize::try_from(attr.size.saturating_sub(offset)).unwrap_or(MOST);
     let total = pieces.iter().map(|(_, len)| len).sum::<usize>().min(left);
     let mut bytes = room(total)?;
     bytes.resize(total, 0);
-    let done = file.fs.read(&ctx(), ino, offset, &mut bytes)?;
+    let done = file.read_bytes(offset, &mut bytes)?;
     bytes.truncate(done);
     let mut rest = bytes.as_slice();
     for (at, len) in pieces {
