@@ -30,7 +30,7 @@ use clap::Parser;
 use crate::base::args::{Cli, Command};
 use crate::base::out::fail;
 use crate::commands::{
-    check, dump, info, install, manual, mkfs, quota, run, set, slot, stats, wear,
+    check, dump, failing, info, install, manual, mkfs, quota, run, set, slot, stats, wear,
 };
 use crate::holders::ask;
 use crate::mounts::{helper, mount, umount};
@@ -48,6 +48,10 @@ fn main() -> ExitCode {
         Err(error) => return wrong_call(&error),
     };
     let json = command.json();
+    if let Err(error) = failing::end_at_failing(&command) {
+        fail(&error, json);
+        return ExitCode::FAILURE;
+    }
     let done = match command {
         Command::Mkfs(args) => mkfs::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Mount(args) => mount::run(&args),

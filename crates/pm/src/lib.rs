@@ -54,7 +54,9 @@ pub use observer::{Observer, StoreEvent, StoreKind};
 pub use options::{PmOptions, SlotKind, SlotLock, SlotMemory, SlotSpec};
 pub use pm::{Pm, SPARE_SLOTS};
 pub use purpose::Purpose;
-pub use slot::failure::{Health, end_at_failing_slots, slot_failed_at, survive_failing_slots};
+pub use slot::failure::{
+    Ending, Health, end_at_failing_slots, slot_failed_at, survive_failing_slots,
+};
 pub use token::{Dirty, Durable, Flushed};
 pub use window::Window;
 

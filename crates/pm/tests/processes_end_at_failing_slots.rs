@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use novale_layout::PmAddr;
-use novale_pm::{Pm, PmOptions, SlotSpec, end_at_failing_slots};
+use novale_pm::{Ending, Pm, PmOptions, SlotSpec, end_at_failing_slots};
 
 const NAME: &str = "it_says_why_and_does_nothing_more";
 const SLOT: &str = "NOVALE_TEST_SLOT";
@@ -23,14 +23,15 @@ fn it_says_why_and_does_nothing_more() {
     let ended = Command::new(me).args([NAME, "--exact", "--nocapture"]).env(SLOT, &slot).output();
     let ended = ended.unwrap();
     let said = String::from_utf8_lossy(&ended.stderr);
-    assert_eq!((ended.status.code(), said.contains("the slot failed")), (Some(1), true), "{said}");
+    assert_eq!((ended.status.code(), said.contains("the slot failed")), (Some(7), true), "{said}");
+    assert!(String::from_utf8_lossy(&ended.stdout).ends_with("{}"), "{ended:?}");
     assert!(!slot.with_extension("more").exists(), "it went on");
 }
 
 fn child(path: PathBuf) {
     let file = File::create_new(&path).unwrap();
     file.set_len(1 << 20).unwrap();
-    end_at_failing_slots("the slot failed\n").unwrap();
+    end_at_failing_slots(Ending { words: "the slot failed\n", answer: "{}", code: 7 }).unwrap();
     let more = path.with_extension("more");
     let pm = Pm::open(&[SlotSpec { path }], &PmOptions::default()).unwrap();
     file.set_len(4096).unwrap();

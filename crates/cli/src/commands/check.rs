@@ -18,7 +18,7 @@ use crate::pools::{remaining, slots};
 const CLEAN: u8 = 0;
 const REPAIRED: u8 = 1;
 const ERRORS_LEFT: u8 = 4;
-const CANNOT_RUN: u8 = 8;
+pub(crate) const CANNOT_RUN: u8 = 8;
 /// The exit code of a call that is wrong.
 pub(crate) const WRONG_CALL: u8 = 16;
 

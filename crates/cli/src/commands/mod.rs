@@ -4,6 +4,7 @@
 
 pub(crate) mod check;
 pub(crate) mod dump;
+pub(crate) mod failing;
 pub(crate) mod info;
 pub(crate) mod install;
 pub(crate) mod manual;

@@ -9,18 +9,12 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use novale_fuse::{KIND, MountTable};
-use novale_pm::end_at_failing_slots;
 
 use crate::base::args::SlotCommand;
 use crate::holders::{ask, holder};
 use crate::mounts::leaving::finish;
 
-/// Said where a slot's memory goes away under a command.
-const FAILED: &str = "novale: a slot was cut off, or its memory failed, while it was changed: restore it, and make \
-    the same call again, which goes on\n";
-
 pub(crate) fn run(command: &SlotCommand) -> Result<()> {
-    end_at_failing_slots(FAILED).context("handling SIGBUS")?;
     match command {
         SlotCommand::Status(args) => status::run(args),
         SlotCommand::Add(args) => change::add(args),

@@ -234,29 +234,43 @@ pub fn survive_failing_slots() -> io::Result<()> {
     result
 }
 
-/// What is said before the process ends, where it is to end at the first fault in a pool.
-static LAST_WORDS: OnceLock<&str> = OnceLock::new();
+/// How a process ends at the first fault in a pool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ending {
+    /// What it says on standard error.
+    pub words: &'static str,
+    /// And on standard output.
+    pub answer: &'static str,
+    /// With which code.
+    pub code: u8,
+}
 
-/// Has this process end at the first fault in a pool, with exit code 1 and `words` on standard error: for one that
-/// changes a pool by steps that rest on one another, which stops where a killed one would.
+/// How it is to end, where that is asked for.
+static ENDING: OnceLock<Ending> = OnceLock::new();
+
+/// Has this process end at the first fault in a pool: for one that changes a pool by steps that rest on one another,
+/// which stops where a killed one would, and one that reads it and would say what it has not found. What is asked for
+/// first counts.
 ///
 /// # Errors
 /// Those of `sigaction`.
-pub fn end_at_failing_slots(words: &'static str) -> io::Result<()> {
-    LAST_WORDS.get_or_init(|| words);
+pub fn end_at_failing_slots(ending: Ending) -> io::Result<()> {
+    ENDING.get_or_init(|| ending);
     survive_failing_slots()
 }
 
 /// Ends the process where a slot has what lies at `at`, and that is asked for.
 fn end_if_asked(at: usize) {
-    let Some(words) = LAST_WORDS.get() else { return };
+    let Some(&Ending { words, answer, code }) = ENDING.get() else { return };
     if !all().any(|mapped| mapped.slot_at(at).is_some()) {
         return;
     }
-    // SAFETY: the bytes are those of a text; a handler may call this.
-    let _said = unsafe { libc::write(2, words.as_ptr().cast(), words.len()) };
+    for (to, text) in [(1, answer), (2, words)] {
+        // SAFETY: the bytes are those of a text; a handler may call this.
+        let _said = unsafe { libc::write(to, text.as_ptr().cast(), text.len()) };
+    }
     // SAFETY: ends the process at once, as a handler may.
-    unsafe { libc::_exit(1) }
+    unsafe { libc::_exit(code.into()) }
 }
 
 fn install() -> io::Result<()> {

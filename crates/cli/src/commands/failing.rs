@@ -1,0 +1,52 @@
+//! A slot whose memory goes away under a command that has it mapped: the command says so, and ends with its own code.
+
+use anyhow::{Context, Result};
+use novale_pm::{Ending, end_at_failing_slots};
+
+use crate::base::args::Command;
+use crate::commands::check;
+
+macro_rules! ending {
+    ($json:expr, $code:expr, $words:literal) => {
+        Ending {
+            words: concat!("novale: ", $words, "\n"),
+            answer: if $json { concat!("{\"error\":\"", $words, "\"}\n") } else { "" },
+            code: $code,
+        }
+    };
+}
+
+/// Has the process end so. The others serve mounts, which outlive a slot, or map none.
+pub(crate) fn end_at_failing(command: &Command) -> Result<()> {
+    let json = command.json();
+    let read = |code: u8| {
+        ending!(
+            json,
+            code,
+            "a slot was cut off, or its memory failed, while it was read: restore it, and make the same call again"
+        )
+    };
+    let ending = match command {
+        Command::Check(_) => read(check::CANNOT_RUN),
+        Command::Info(_)
+        | Command::Set(_)
+        | Command::Stats(_)
+        | Command::Wear(_)
+        | Command::Dump(_)
+        | Command::Quota(_) => read(1),
+        Command::Slot(_) => ending!(
+            json,
+            1,
+            "a slot was cut off, or its memory failed, while it was changed: restore it, and make the same call \
+             again, which goes on"
+        ),
+        Command::Mkfs(_)
+        | Command::Mount(_)
+        | Command::Umount(_)
+        | Command::Run(_)
+        | Command::InstallHelper(_)
+        | Command::Ask(_)
+        | Command::Manual(_) => return Ok(()),
+    };
+    end_at_failing_slots(ending).context("handling SIGBUS")
+}
