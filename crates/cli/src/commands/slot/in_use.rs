@@ -1,6 +1,7 @@
 //! `novale slot` for a pool that is mounted: its daemon adds a slot, or empties the one that is to be removed, which
 //! goes when nobody uses the pool any more.
 
+use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -15,6 +16,7 @@ use novale_core::{
 use novale_fuse::{KIND, MountEntry, MountTable};
 use novale_posix::join::JoinError;
 use novale_posix::slots as changing;
+use rustix::fs::{FlockOperation, flock};
 use serde::Serialize;
 
 use crate::base::args::SlotRemoveArgs;
@@ -83,6 +85,42 @@ fn refuse_failed(pool: &[PathBuf]) -> Result<()> {
     Ok(())
 }
 
+/// What a daemon was asked. Nobody asks for something else before its first answer was heard, which that of the next
+/// one takes the place of.
+struct Asked<'a> {
+    turn: u64,
+    state: EmptyState,
+    /// Locked until then.
+    lock: Option<&'a File>,
+}
+
+impl Asked<'_> {
+    fn hear(&mut self, state: EmptyState) {
+        self.state = state;
+        if state != EmptyState::Waiting {
+            self.let_others_ask();
+        }
+    }
+
+    /// Whether the daemon has said that it added no slot.
+    fn is_refused(&self) -> bool {
+        [EmptyState::NotAlone, EmptyState::Refused].contains(&self.state)
+    }
+
+    fn let_others_ask(&mut self) {
+        if let Some(file) = self.lock.take() {
+            // It goes with the process at the latest.
+            flock(file, FlockOperation::Unlock).unwrap_or_default();
+        }
+    }
+}
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        self.let_others_ask();
+    }
+}
+
 /// What a daemon is asked for.
 #[derive(Debug, Clone, Copy)]
 enum Work {
@@ -134,7 +172,7 @@ impl Mounted {
         // From here on it may be the pool's, whatever is heard of it.
         let ask = SlotAsk::Add(offered.context("the number of a process or a slot")?);
         let (done, is_refused) = match self.ask(ask) {
-            Ok(turn) => (self.wait(turn, last, Work::Add), self.is_refused(turn)),
+            Ok(mut asked) => (self.wait(&mut asked, last, Work::Add), asked.is_refused()),
             Err(error) => (Err(error), true),
         };
         match done {
@@ -150,18 +188,20 @@ impl Mounted {
         Ok(last)
     }
 
-    /// Whether the daemon has said that it added no slot.
-    fn is_refused(&self, turn: u64) -> bool {
-        let state = slots_asked(&self.arena, Some(turn)).state;
-        [EmptyState::NotAlone, EmptyState::Refused].contains(&state)
-    }
-
-    /// Asks the daemon for something, once it has begun with what others have asked; returns its number.
-    fn ask(&self, ask: SlotAsk) -> Result<u64> {
+    /// Asks the daemon for something, once those before have heard what became of what they asked.
+    fn ask(&self, ask: SlotAsk) -> Result<Asked<'_>> {
         let begun = Instant::now();
+        let mut asked = Asked { turn: 0, state: EmptyState::Waiting, lock: self.arena.file() };
+        let is_mine = || {
+            let lock = asked.lock.map(|file| flock(file, FlockOperation::NonBlockingLockExclusive));
+            lock.is_none_or(|locked| locked.is_ok())
+        };
         loop {
-            if let Some(turn) = ask_of_slots(&self.arena, ask) {
-                return Ok(turn);
+            if is_mine()
+                && let Some(turn) = ask_of_slots(&self.arena, ask)
+            {
+                asked.turn = turn;
+                return Ok(asked);
             }
             if begun.elapsed() > ANSWER_MAX {
                 bail!(
@@ -183,14 +223,14 @@ impl Mounted {
         self.refuse_read_only()?;
         if cancel {
             let (slot, path) = there.context("no slot is being replaced by that one")?;
-            self.wait(self.ask(SlotAsk::Cancel)?, slot.index, Work::Keep)?;
+            self.wait(&mut self.ask(SlotAsk::Cancel)?, slot.index, Work::Keep)?;
             return tell(json, "kept", false, Some(slot.index), path);
         }
         let last = match there {
             Some((slot, _)) if slot.pages < going.pages => bail!("the new slot is the shorter one"),
             Some((slot, _)) => {
-                let turn = self.ask(SlotAsk::Empty(going.index, 0))?;
-                self.wait(turn, slot.index, Work::Empty)?;
+                let mut asked = self.ask(SlotAsk::Empty(going.index, 0))?;
+                self.wait(&mut asked, slot.index, Work::Empty)?;
                 slot.index
             }
             None => self.add(coming, Some(going.index))?,
@@ -263,14 +303,14 @@ impl Mounted {
         } else {
             (SlotAsk::Empty(goes, args.pace.unwrap_or(PACE)), Work::Empty)
         };
-        let turn = self.ask(ask)?;
-        let done = if args.no_wait { "begun" } else { self.wait(turn, number, work)? };
+        let mut asked = self.ask(ask)?;
+        let done = if args.no_wait { "begun" } else { self.wait(&mut asked, number, work)? };
         let facts = Emptied {
             done,
             slot: number,
             path: path.display().to_string(),
             pages_left: self.pages_left(number)?,
-            files_mapped: slots_asked(&self.arena, Some(turn)).mapped,
+            files_mapped: slots_asked(&self.arena, Some(asked.turn)).mapped,
         };
         if args.json {
             return say!("{}", serde_json::to_string_pretty(&facts)?);
@@ -299,10 +339,11 @@ impl Mounted {
     }
 
     /// Waits until it is done.
-    fn wait(&self, turn: u64, slot: u8, work: Work) -> Result<&'static str> {
-        let (begun, bar) = (Instant::now(), Bar::new());
+    fn wait(&self, asked: &mut Asked<'_>, slot: u8, work: Work) -> Result<&'static str> {
+        let (begun, bar, turn) = (Instant::now(), Bar::new(), asked.turn);
         loop {
             let so_far = slots_asked(&self.arena, Some(turn));
+            asked.hear(so_far.state);
             match so_far.state {
                 EmptyState::Waiting if !so_far.is_last => {
                     bail!("another command has asked something else of the pool's slots meanwhile")
