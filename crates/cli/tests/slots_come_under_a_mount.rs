@@ -6,8 +6,12 @@
 
 mod support;
 
+use std::ffi::OsStr;
 use std::fs;
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
@@ -15,7 +19,7 @@ use novale_posix::Pool;
 use rustix::fs::statvfs;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use support::{Scratch, alone, ends, novale};
+use support::{Scratch, alone, ends, novale, program};
 
 fn slots_of(scratch: &Scratch) -> Value {
     serde_json::from_str(&novale(&["slot", "status", "--json", &scratch.dir()]).ok()).unwrap()
@@ -288,12 +292,27 @@ fn a_program_that_would_not_have_it_keeps_it_away() {
     novale(&["slot", "add", "--size", "16M", c, &dir]).refused(1, &["busy", &me]);
     assert!(!Path::new(c).exists());
     pool.close().unwrap();
+    // A shell is told the slots that there are when it begins, and what it runs later by its environment.
+    let shell = format!("read line && exec cp {0}file {0}as-told", scratch.in_dir("").display());
+    let mut shell = Command::new(program())
+        .args(["run", "--strict", "sh", "-c", &shell])
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let runs = || fs::read_to_string(format!("/proc/{}/comm", shell.id())).unwrap();
+    while runs() != "sh\n" {
+        thread::yield_now();
+    }
     novale(&["slot", "add", "--size", "16M", c, &dir]).ok();
     // One that comes now has it, named by all slots or served by the mount.
     fs::write(scratch.in_dir("file"), vec![3; 20 << 20]).unwrap();
     let pool = Pool::open(&[a, b, c]).unwrap();
     assert!(pool.read_file("/file").unwrap() == vec![3; 20 << 20]);
     pool.close().unwrap();
+    shell.stdin.take().unwrap().write_all(b"\n").unwrap();
+    assert!(shell.wait().unwrap().success());
+    assert!(fs::read(scratch.in_dir("as-told")).unwrap() == vec![3; 20 << 20]);
+    fs::remove_file(scratch.in_dir("as-told")).unwrap();
     let copy = scratch.in_dir("copy").display().to_string();
     let file = scratch.in_dir("file").display().to_string();
     novale(&["run", "--strict", "cp", &file, &copy]).ok();
@@ -374,6 +393,24 @@ fn two_that_come_at_once_leave_nothing_that_waits() {
         assert_eq!((Path::new(slot).exists(), *code == 0), (is_there, is_there), "{slot}: {told}");
     }
     novale(&["umount", &dir]).ok();
+}
+
+#[test]
+fn one_comes_whatever_its_name() {
+    let Some(scratch) = Scratch::for_mount("one_comes_whatever_its_name") else { return };
+    let _alone = alone();
+    let (a, dir) = (scratch.slot("a"), scratch.dir());
+    let b = Path::new(&a).with_file_name(OsStr::from_bytes(b"b\xff"));
+    let missing = scratch.slot("missing");
+    novale(&["mkfs", "--size", "16M", &a]).ok();
+    novale(&["mount", &a, &dir]).ok();
+    let arguments = ["slot", "add", "--size", "16M"].map(OsStr::new);
+    novale(&[&arguments[..], &[b.as_os_str(), OsStr::new(&dir)]].concat()).ok();
+    let told = slots_of(&scratch);
+    assert_eq!(told["slots"][1]["state"], "ok", "{told}");
+    novale(&["umount", &dir]).ok();
+    let told = novale(&["slot", "status", &a, &missing]).ok();
+    assert!(told.contains("missing: it is not there"), "{told}");
 }
 
 #[test]

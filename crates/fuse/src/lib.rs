@@ -43,7 +43,7 @@ pub use cache::Atime;
 pub use fuser_transport::FuserTransport;
 pub use mount::{KIND, MountError, Mounted, cut, detach_dead, find, mount, mount_again, remount};
 pub use mount_table::{MountEntry, MountTable};
-pub use novale::{FACTS, Novale, Settings};
+pub use novale::{FACTS, Novale, SLOTS, Settings};
 pub use options::{MountOptions, UnknownOption};
 pub use server::{EndError, Server, ServerConfig, ShutDown};
 pub use service::{

@@ -39,6 +39,9 @@ const SET_GID: u32 = 0o2000;
 /// mount, and nobody else can answer.
 pub const FACTS: &str = "system.novale.mount";
 
+/// The same of the paths of all slots, in the pool's order, with a zero byte between: also those that came since.
+pub const SLOTS: &str = novale_posix::join::SLOTS_TOLD;
+
 /// What is told of a mount.
 type Facts = Box<dyn Fn() -> Vec<u8> + Send + Sync>;
 
@@ -60,6 +63,8 @@ pub struct Settings {
     pub report: Option<Report>,
     /// The value of [`FACTS`], made when it is asked for.
     pub facts: Option<Facts>,
+    /// The value of [`SLOTS`].
+    pub slots: Option<Facts>,
 }
 
 impl fmt::Debug for Settings {
@@ -139,10 +144,9 @@ impl Novale {
         self.fs.close()
     }
 
-    fn facts(&self, caller: Caller) -> Reply<Vec<u8>> {
+    fn told(caller: Caller, what: Option<&Facts>) -> Reply<Vec<u8>> {
         let may = caller.uid == 0 || caller.uid == rustix::process::geteuid().as_raw();
-        let facts = self.settings.facts.as_ref().filter(|_| may);
-        facts.map(|facts| facts()).ok_or(Errno(libc::ENODATA))
+        what.filter(|_| may).map(|facts| facts()).ok_or(Errno(libc::ENODATA))
     }
 
     /// Whether the mount's options hide an attribute.
@@ -595,7 +599,10 @@ impl Service for Novale {
     fn getxattr(&self, caller: Caller, ino: Ino, name: &[u8]) -> Reply<Vec<u8>> {
         let _pass = self.gate.enter()?;
         if name == FACTS.as_bytes() {
-            return self.facts(caller);
+            return Self::told(caller, self.settings.facts.as_ref());
+        }
+        if name == SLOTS.as_bytes() {
+            return Self::told(caller, self.settings.slots.as_ref());
         }
         if self.is_virtual(ino) {
             return Err(Errno(libc::ENODATA));

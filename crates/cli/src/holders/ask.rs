@@ -4,8 +4,10 @@
 //! thread that waits so does not end. So a child asks: this program once more. When it does not
 //! answer in time it is left behind, and ends as soon as the daemon answers or dies.
 
+use std::ffi::OsString;
 use std::io::Read;
 use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -13,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use novale_core::Space;
-use novale_fuse::{FACTS, MountEntry};
+use novale_fuse::{FACTS, MountEntry, SLOTS};
 use novale_layout::PAGE;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
@@ -43,6 +45,8 @@ pub(crate) struct Said {
     pub(crate) space: Option<Space>,
     /// Of mounts that are believed alone.
     pub(crate) facts: Option<Facts>,
+    /// All slots of the pool, of such mounts too; none where it does not say.
+    pub(crate) slots: Vec<PathBuf>,
 }
 
 /// What the child prints.
@@ -53,6 +57,8 @@ struct Answer {
     /// Pages available and inodes.
     space: Option<(u64, u64)>,
     facts: Option<Facts>,
+    /// The slots' paths, which may be no texts.
+    slots: Vec<Vec<u8>>,
 }
 
 /// What the mount says.
@@ -74,19 +80,17 @@ pub(crate) fn ask(mount: &MountEntry, limit: Duration) -> Result<Said, Stuck> {
     let answer = answer.filter(|answer| answer.device == mount.device).unwrap_or_default();
     let space = answer.space.map(|(pages_available, inodes)| Space { pages_available, inodes });
     let facts = answer.facts.filter(|_| mount.is_believed());
-    Ok(Said { is_dead: answer.is_dead, space, facts })
+    let slots = answer.slots.into_iter().filter(|_| mount.is_believed());
+    let slots = slots.map(|path| PathBuf::from(OsString::from_vec(path))).collect();
+    Ok(Said { is_dead: answer.is_dead, space, facts, slots })
 }
 
 /// The slots of the pool that is mounted: as its daemon says, to which some may have been added; by what the mount
 /// was made of, where it says nothing.
 pub(crate) fn slots_of(mount: &MountEntry) -> Vec<PathBuf> {
     let made_of = split_source(&mount.source);
-    let said = ask(mount, ANSWER_MAX).unwrap_or_default().facts;
-    let slots = said.map(|facts| facts.slots).unwrap_or_default();
-    if slots.len() <= made_of.len() || slots.iter().any(String::is_empty) {
-        return made_of;
-    }
-    slots.into_iter().map(PathBuf::from).collect()
+    let said = ask(mount, ANSWER_MAX).unwrap_or_default().slots;
+    if said.len() > made_of.len() { said } else { made_of }
 }
 
 /// In the child.
@@ -99,12 +103,16 @@ pub(crate) fn answer(target: &Path) -> Result<()> {
     let mut answer =
         Answer { device: (found.stx_dev_major, found.stx_dev_minor), ..Answer::default() };
     let mut value = vec![0; FACTS_BYTES_MAX];
-    let path = format!("/proc/self/fd/{}", place.as_raw_fd());
+    let path_of = || format!("/proc/self/fd/{}", place.as_raw_fd());
     // First: of the space of a mount that is not for the caller, nobody is asked.
-    match rustix::fs::getxattr(path, FACTS, &mut value[..]) {
+    match rustix::fs::getxattr(path_of(), FACTS, &mut value[..]) {
         Err(Errno::NOTCONN | Errno::CONNABORTED) => answer.is_dead = true,
         Ok(len) => answer.facts = serde_json::from_slice(value.get(..len).unwrap_or(&[])).ok(),
         Err(_) => {}
+    }
+    if let Ok(len) = rustix::fs::getxattr(path_of(), SLOTS, &mut value[..]) {
+        let paths = value.get(..len).unwrap_or(&[]).split(|byte| *byte == 0);
+        answer.slots = paths.filter(|path| !path.is_empty()).map(<[u8]>::to_vec).collect();
     }
     if !answer.is_dead
         && let Ok(space) = rustix::fs::fstatvfs(&place)

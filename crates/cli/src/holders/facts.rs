@@ -9,6 +9,7 @@
 //! [`MountEntry::is_believed`]: novale_fuse::MountEntry::is_believed
 
 use std::fs::{self, File, Metadata};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -121,6 +122,16 @@ impl Facts {
             serde_json::to_vec(&now).unwrap_or_default()
         })
     }
+}
+
+/// What is answered of the slots: those that the pool was found with, and those that came.
+pub(crate) fn slots_told(found: Vec<PathBuf>, changing: Changing) -> Answer {
+    Box::new(move || {
+        let added = of_changing(&changing, |changed| changed.added.clone());
+        let all: Vec<&[u8]> =
+            found.iter().chain(&added).map(|path| path.as_os_str().as_bytes()).collect();
+        all.join(&0)
+    })
 }
 
 /// Those that still are, and by whom.

@@ -23,7 +23,7 @@ use crate::base::progress::{AllCpus, Bar, spin};
 use crate::base::size::show_size;
 use crate::base::voice::Voice;
 use crate::base::words::{self, ForPrograms, of_stopped};
-use crate::holders::facts::{Answer, Changing, Facts, of_changing};
+use crate::holders::facts::{Answer, Changing, Facts, of_changing, slots_told};
 use crate::holders::holder;
 use crate::mounts::mount::Request;
 use crate::mounts::{background, empty, leaving};
@@ -66,7 +66,10 @@ pub(crate) fn run(request: &Request) -> Result<()> {
     let facts = facts(request, &found).answered(pool.fs.clone(), changing.clone());
     // Before there is a mount, so that nobody takes this one for a program.
     serve(request, &pool, (0, 0));
-    let service = Arc::new(Novale::new(pool.fs.clone(), settings(request, voice.clone(), facts)));
+    // Of a pool of which some are missing nothing is told.
+    let told = found.is_whole().then(|| slots_told(found.paths.clone(), changing.clone()));
+    let settings = settings(request, voice.clone(), (facts, told));
+    let service = Arc::new(Novale::new(pool.fs.clone(), settings));
     let (events, next_event) = channel();
     forward_signals(events.clone())?;
     let config = ServerConfig {
@@ -526,7 +529,11 @@ fn tell_recovery(report: &OpenReport, read_only: bool, is_whole: bool) {
     }
 }
 
-fn settings(request: &Request, voice: Arc<Voice>, facts: Answer) -> Settings {
+fn settings(
+    request: &Request,
+    voice: Arc<Voice>,
+    (facts, slots): (Answer, Option<Answer>),
+) -> Settings {
     let atime = request.words.options.atime.unwrap_or_default();
     Settings {
         atime: if request.words.options.read_only { Atime::Never } else { atime },
@@ -535,6 +542,7 @@ fn settings(request: &Request, voice: Arc<Voice>, facts: Answer) -> Settings {
         shared: request.args.direct,
         report: Some(Box::new(move |error: &Error| voice.say(&error.to_string()))),
         facts: Some(facts),
+        slots,
     }
 }
 

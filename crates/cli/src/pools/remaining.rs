@@ -217,6 +217,7 @@ fn why_damaged(path: &Path, error: &anyhow::Error) -> String {
         Some(len) => {
             format!("it is no slot: it has {len} bytes; if it was one, {CUT_OFF}")
         }
+        None if !path.exists() => "it is not there".to_owned(),
         None if slots::is_gone(path) => "it is no slot: it was erased".to_owned(),
         None => format!("{error:#}"),
     }

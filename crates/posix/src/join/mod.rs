@@ -16,21 +16,26 @@ mod error;
 mod slots;
 
 use std::os::fd::{AsRawFd, RawFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use novale_arena::{Arena, PidInfo, SEGMENT_BYTES_MAX};
 use novale_core::{
-    Executor, Fs, OpenOptions, PoolInfo, Progress, Served, emulate, inspect, mount_served,
+    Executor, Fs, OpenOptions, PoolInfo, Progress, Served, emulate, identify_slot, inspect,
+    mount_served,
 };
 use novale_layout::{MAX_SLOTS, PAGE};
-use novale_pm::{Device, Pm, PmOptions, SlotLock};
+use novale_pm::{Device, Pm, PmOptions, SlotLock, SlotSpec};
 
 pub use arena_file::{ABI, ArenaFile, remove_arenas_of_dead};
 pub use error::JoinError;
 
 use crate::costs::measure_costs;
 use crate::wall_clock_ns;
+
+/// The attribute of each inode of a mount in which its daemon tells the paths of the pool's slots, with a zero byte
+/// between.
+pub const SLOTS_TOLD: &str = "system.novale.slots";
 
 /// What an arena may take at least where nothing else is said, bytes.
 const ARENA_BYTES_MIN: u64 = 1 << 30;
@@ -124,6 +129,20 @@ pub fn served(
     let (pm, slots) = slots::open(slots, &options)?;
     let arena = ArenaFile::of(&pm, inspect(&pm)?.uuid)?.open()?;
     Ok(mount_served(&arena, device).map(|served| (slots, served)))
+}
+
+/// Whether a living client of the pool whose first slot this is serves the mount with a device number, by what
+/// the arena says, which is the caller's own. Descriptors are as for [`join_from`], and closed at the end.
+///
+/// # Errors
+/// As [`join`].
+pub fn is_served(first: &Path, descriptors: u32, device: (u32, u32)) -> Result<bool, JoinError> {
+    let lock = SlotLock::Shared;
+    let options = PmOptions { lock, descriptors_from: descriptors, ..PmOptions::default() };
+    let pm = Pm::open(&[SlotSpec::new(first)], &options)?;
+    let (pool, _) = identify_slot(&pm, 0)?;
+    let arena = ArenaFile::of(&pm, pool)?.open_from(descriptors)?;
+    Ok(mount_served(&arena, device).is_some())
 }
 
 /// How a pool is opened by the one who comes first.

@@ -17,7 +17,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use novale_core::{Ctx, Fs, HoldId, Ino};
-use novale_posix::join::{JoinError, Joined, join_from};
+use novale_posix::join::{JoinError, Joined, SLOTS_TOLD, is_served, join_from};
 use novale_posix::report::Why;
 
 use crate::base::lock::Lock;
@@ -37,6 +37,8 @@ const PAGE: usize = 4096;
 const ATTEMPTS: u32 = 64;
 /// How a program ends that is not to go through the mount, as `novale run --strict` does.
 const UNABLE: i32 = 125;
+/// The longest value of an attribute.
+const TOLD_BYTES_MAX: usize = 1 << 16;
 /// Said of a mount after its slots.
 const HIDES_ATTRIBUTES: &[u8] = b"hides_attributes";
 const SYNCS: &[u8] = b"sync";
@@ -286,7 +288,7 @@ fn join(mount: &Mount) -> Option<&'static Fs> {
         served_by_mount(&format!("{target}: no memory is left for direct access"));
         return None;
     }
-    let joined = join_undisturbed(mount);
+    let joined = join_told(mount);
     numbers::freed_any();
     match joined {
         Ok(joined) if is_anothers(mount, &joined.fs) => {
@@ -321,12 +323,43 @@ fn join(mount: &Mount) -> Option<&'static Fs> {
     }
 }
 
+/// Joins by the slots that the environment names; where the pool has others by now, by those that came since.
+fn join_told(mount: &Mount) -> Result<Joined, JoinError> {
+    match join_undisturbed(&mount.slots) {
+        Err(error @ JoinError::Core(_)) => match slots_now(mount) {
+            Some(slots) => join_undisturbed(&slots),
+            None => Err(error),
+        },
+        done => done,
+    }
+}
+
+/// The slots as the mount's daemon tells them, where some have come since the environment was made. Who is asked is
+/// a mount that the pool says is its own: another one that lies there by now may tell anything.
+fn slots_now(mount: &Mount) -> Option<Vec<PathBuf>> {
+    let (device, first) = (device_of(&mount.target), mount.slots.first()?);
+    let served = limits::out_of_the_way(|high| is_served(first, high, numbers_in(device)));
+    if device == 0 || !served.unwrap_or(false) {
+        return None;
+    }
+    let path = [mount.target.as_slice(), b"\0"].concat();
+    let name = [SLOTS_TOLD.as_bytes(), b"\0"].concat();
+    let mut value = vec![0; TOLD_BYTES_MAX];
+    let (at, to) = (path.as_ptr(), value.as_mut_ptr());
+    let len = sys!(libc::SYS_getxattr, at, name.as_ptr(), to, value.len());
+    let told = value.get(..usize::try_from(len).ok()?)?.split(|byte| *byte == 0);
+    // Slots come behind the last.
+    let came = told.skip(mount.slots.len()).map(|path| PathBuf::from(OsStr::from_bytes(path)));
+    let all: Vec<PathBuf> = mount.slots.iter().cloned().chain(came).collect();
+    (all.len() > mount.slots.len()).then_some(all)
+}
+
 /// Joins, and keeps the descriptors from the program. Until then another thread that closes numbers which
 /// it has not opened may close these: it is done again then.
-fn join_undisturbed(mount: &Mount) -> Result<Joined, JoinError> {
+fn join_undisturbed(slots: &[PathBuf]) -> Result<Joined, JoinError> {
     let attempt = || -> Result<Joined, JoinError> {
         limits::out_of_the_way(|high| {
-            let joined = join_from(&mount.slots, high)?;
+            let joined = join_from(slots, high)?;
             joined.descriptors().for_each(words::set_internal);
             Ok(joined)
         })
