@@ -408,6 +408,10 @@ fn one_comes_whatever_its_name() {
     novale(&[&arguments[..], &[b.as_os_str(), OsStr::new(&dir)]].concat()).ok();
     let told = slots_of(&scratch);
     assert_eq!(told["slots"][1]["state"], "ok", "{told}");
+    // More is free than the slot has that is named here.
+    let told = novale(&["info", &a]).ok();
+    let free = told.lines().find(|line| line.starts_with("free")).unwrap();
+    assert!(!free.contains(" of "), "{told}");
     novale(&["umount", &dir]).ok();
     let told = novale(&["slot", "status", &a, &missing]).ok();
     assert!(told.contains("missing: it is not there"), "{told}");

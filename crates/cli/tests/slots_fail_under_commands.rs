@@ -38,11 +38,11 @@ fn take_memory(slot: &Path) {
     let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     fallocate(&file, punch, from, end - from).unwrap();
     let other = File::create(slot.with_extension("other")).unwrap();
-    let fill = |bytes: u64| {
+    let take = |bytes: u64| {
         let len = other.metadata().unwrap().len();
         fallocate(&other, FallocateFlags::empty(), len, bytes).is_ok()
     };
-    while fill(1 << 20) || fill(4096) {}
+    while take(1 << 20) || take(4096) {}
     assert!(file.metadata().unwrap().blocks() * 512 < 8 * 4096);
 }
 

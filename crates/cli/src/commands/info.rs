@@ -327,8 +327,11 @@ fn show(facts: &PoolFacts, survives: &str) -> Result<()> {
         say!("damaged   {bad}")?;
     }
     if let (Some(free), Some(inodes)) = (facts.bytes_free, facts.inodes) {
+        // How much those have that are not named is not known, and what is free may lie there.
+        let is_whole = facts.slots.iter().all(|slot| slot.path.is_some());
         let bytes = facts.slots.iter().map(|slot| slot.bytes).sum();
-        say!("free      {} of {}, {inodes} inodes in use", show_size(free), show_size(bytes))?;
+        let all = if is_whole { format!(" of {}", show_size(bytes)) } else { String::new() };
+        say!("free      {}{all}, {inodes} inodes in use", show_size(free))?;
     }
     for left_out in &facts.left_out {
         say!("left out  {left_out}")?;
