@@ -2,32 +2,33 @@
 //! was ended by SIGBUS without a word.
 
 #![allow(clippy::unwrap_used, reason = "tests stop at what fails")]
-#![allow(unsafe_code, reason = "a thread gets mounts of its own")]
 
 mod support;
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::thread;
 
 use rustix::fs::{FallocateFlags, fallocate};
-use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
-use rustix::thread::{UnshareFlags, unshare_unsafe};
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use support::{Scratch, novale};
+use tempfile::TempDir;
 
-/// Runs `test` on a thread that alone sees a small file system at `dir`, which is gone with it. Only root can.
-fn with_small_file_system(dir: &Path, test: impl FnOnce() + Send) {
-    thread::scope(|scope| {
-        let thread = scope.spawn(|| {
-            // SAFETY: gives this thread, which only runs what follows, mounts of its own.
-            unsafe { unshare_unsafe(UnshareFlags::NEWNS) }.unwrap();
-            mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).unwrap();
-            mount("tmpfs", dir, "tmpfs", MountFlags::empty(), Some(c"size=12m")).unwrap();
-            test();
-        });
-        thread.join().unwrap();
-    });
+/// A small file system, which is gone with it.
+struct Small(TempDir);
+
+impl Small {
+    fn new() -> Self {
+        let dir = TempDir::new().unwrap();
+        mount("tmpfs", dir.path(), "tmpfs", MountFlags::empty(), Some(c"size=12m")).unwrap();
+        Self(dir)
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        unmount(self.0.path(), UnmountFlags::DETACH).unwrap();
+    }
 }
 
 /// Takes the memory of a slot away behind its first pages, in a file system that has none to give: each access there
@@ -48,21 +49,18 @@ fn take_memory(slot: &Path) {
 
 #[test]
 fn they_say_so_and_end() {
-    let Some(scratch) = Scratch::for_mount("they_say_so_and_end") else { return };
-    let dir = scratch.in_dir("");
-    with_small_file_system(&dir, || {
-        let slot = dir.join("slot");
-        let path = slot.to_str().unwrap();
-        novale(&["mkfs", "--size", "8M", path]).ok();
-        take_memory(&slot);
-        let said = ["a slot was cut off, or its memory failed, while it was read"];
-        novale(&["check", path]).refused(8, &said);
-        novale(&["check", "--repair", "--yes", path]).refused(8, &said);
-        novale(&["info", path]).refused(1, &said);
-        novale(&["dump", path, "lanes"]).refused(1, &said);
-        let told = novale(&["check", "--json", path]);
-        let told: serde_json::Value = serde_json::from_str(&told.out).unwrap();
-        assert!(told["error"].as_str().unwrap().contains("a slot was cut off"), "{told}");
-        fs::remove_file(slot.with_extension("other")).unwrap();
-    });
+    let Some(_scratch) = Scratch::for_mount("they_say_so_and_end") else { return };
+    let small = Small::new();
+    let slot = small.0.path().join("slot");
+    let path = slot.to_str().unwrap();
+    novale(&["mkfs", "--size", "8M", path]).ok();
+    take_memory(&slot);
+    let said = ["a slot was cut off, or its memory failed, while it was read"];
+    novale(&["check", path]).refused(8, &said);
+    novale(&["check", "--repair", "--yes", path]).refused(8, &said);
+    novale(&["info", path]).refused(1, &said);
+    novale(&["dump", path, "lanes"]).refused(1, &said);
+    let told = novale(&["check", "--json", path]);
+    let told: serde_json::Value = serde_json::from_str(&told.out).unwrap();
+    assert!(told["error"].as_str().unwrap().contains("a slot was cut off"), "{told}");
 }
