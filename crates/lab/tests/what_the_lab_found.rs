@@ -12,8 +12,8 @@ use std::sync::Arc;
 
 use novale_core::{Ctx, FileKind, Form, Fs, NewInode, Node, Seek, SetAttr};
 use novale_lab::campaign::parse_replay;
-use novale_lab::clients::{DeathOptions, Points, die_everywhere};
-use novale_lab::crash::{CrashOptions, Effort, Event, Hardware, Recorder, What, explore};
+use novale_lab::clients::{DeathOptions, Points, die_everywhere, settle_once};
+use novale_lab::crash::{CrashOptions, Effort, Event, Hardware, LineKey, Recorder, What, explore};
 use novale_lab::diff::{
     CoreMachine, CoreOptions, NoSpace, check_opened, compare_run, make_pool, open_pool,
 };
@@ -232,6 +232,41 @@ fn a_session_that_a_dead_process_began_does_not_part_slots_from_pool() {
             assert!(opened.is_ok(), "died at {died_at}, cut behind {}: {opened:?}", event.site);
         }
     }
+}
+
+/// A client died between its store of the superblock's first copy, which says a feature, and the fence.
+/// The next one was the first to use another feature, and stored the replica while that copy was not
+/// durable: a power cut tore both, and the pool did not open.
+#[test]
+fn the_first_superblock_is_durable_before_another_feature_changes_the_replica() {
+    let setup = parse_steps("create /f kind=file mode=644 uid=0 gid=0 rdev=0 target=%").unwrap();
+    let victim = parse_steps("setxattr /f name=user.a mode=any len=10 fill=1").unwrap();
+    let then = parse_steps("set / project=4").unwrap();
+    let (core, points) = (one_slot(1, Form::Auto), Points::Pool);
+    let options = DeathOptions { core, points, stride: 1, first: 0, power: false, seed: 1 };
+    let (first, mut cuts, mut died_at) = (LineKey { slot: 0, line: 0 }, 0, 0);
+    while let Some(settled) = settle_once(&setup, (&victim[0], died_at), &then, &options).unwrap() {
+        let mut memory = settled.before;
+        for event in settled.acts.iter().flat_map(|act| &act.events) {
+            let is_due = matches!(event.what, What::Fence) && memory.pending().contains_key(&first);
+            for unit in (0..8).filter(|_| is_due) {
+                // Of each line the same unit arrives, and no other.
+                let line =
+                    |key: &LineKey| (*key, memory.line_with(*key, |index| index % 8 == unit));
+                let lines: Vec<_> = memory.pending().keys().map(line).collect();
+                let mut cut = memory.clone();
+                cut.lose_pending();
+                cut.set_durable(&lines);
+                let opened = open_pool(shown(&cut, &Arc::default()), Form::Auto, 3);
+                let at = event.site;
+                assert!(opened.is_ok(), "died at {died_at}, cut at {at}, {unit}: {opened:?}");
+                cuts += 1;
+            }
+            memory.apply(event);
+        }
+        died_at += 1;
+    }
+    assert!(cuts >= 16, "{cuts} cuts after {died_at} deaths");
 }
 
 /// A file without a name was written to by the one who held it, and released; another file's write took

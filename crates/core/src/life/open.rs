@@ -71,13 +71,13 @@ impl Fs {
             pool.check_writable()?;
             pool.check_numbers()?;
             Journal::check_numbers(&opened.last_seq, &lanes)?;
-            pool.repair_copies(&pm);
+            let copies = pool.repair_copies(&pm);
             if seeded::is_on(Bug::SessionFirst) {
-                pool.raise_session(&pm, Flushed::none());
+                pool.raise_session(&pm, copies);
                 pm.fence(repair(&pm, &pool, &opened)).end();
             } else {
                 let installed = repair(&pm, &pool, &opened);
-                pool.raise_session(&pm, installed);
+                pool.raise_session(&pm, copies.and(installed));
             }
             Unrecovered::default()
         };
@@ -445,8 +445,7 @@ impl Fs {
         }
         if self.has_settled() {
             // Of a client that died in a change of features.
-            pool.repair_copies(&self.pm);
-            pending = pending.and(pool.write_back(&self.pm));
+            pending = pending.and(pool.repair_copies(&self.pm)).and(pool.write_back(&self.pm));
         }
         self.pm.fence(pending.and(self.store_wear()?)).end();
         pool.write_state(&self.pm, state);

@@ -149,7 +149,7 @@ fn surveyed(
     let lanes = journal::lane_pages(pm, pool.superblock.lane_count)?;
     let opened = survey(pm, &pool, &lanes, exec, progress)?;
     opened.refuse_damage()?;
-    pool.repair_copies(pm);
+    pm.fence(pool.repair_copies(pm)).end();
     Ok((pool, opened))
 }
 
@@ -201,7 +201,7 @@ pub fn confirm_slots(pm: &Pm) -> Result<()> {
     if !seeded::is_on(Bug::ErasedUnconfirmed) {
         pm.fence(pool.write_back(pm)).end();
     }
-    pool.repair_copies(pm);
+    pm.fence(pool.repair_copies(pm)).end();
     Ok(())
 }
 
@@ -220,7 +220,7 @@ pub fn confirm_header(pm: &Pm) -> Result<()> {
     });
     pm.fence(written).end();
     if let Some(bad) = bad {
-        bad.rewrite(pm);
+        pm.fence(bad.rewrite(pm)).end();
     }
     Ok(())
 }

@@ -10,7 +10,7 @@ use novale_layout::{
     FORMAT_VERSION, LayoutError, PAGE, PmAddr, SLOT_HEADER_BYTES, SLOT_HEADER_OFFSET,
     SUPERBLOCK_BYTES, SlotHeader, Superblock,
 };
-use novale_pm::{Pm, Purpose};
+use novale_pm::{Flushed, Pm, Purpose};
 
 use crate::base::error::{Error, Result};
 
@@ -33,10 +33,10 @@ impl BadCopy {
         self.what == SUPERBLOCK
     }
 
-    /// Writes what stands over it, durably. The other copy stands meanwhile, so a crash loses
-    /// nothing.
-    pub(crate) fn rewrite(&self, pm: &Pm) {
-        pm.fence(pm.stream(self.at, &self.bytes, Purpose::Other)).end();
+    /// Writes what stands over it. The other copy stands meanwhile, so a crash loses nothing; before that
+    /// one changes, this one is durable.
+    pub(crate) fn rewrite(&self, pm: &Pm) -> Flushed {
+        pm.stream(self.at, &self.bytes, Purpose::Other)
     }
 }
 

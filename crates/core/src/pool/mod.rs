@@ -9,7 +9,7 @@ mod seen;
 
 use novale_layout::{
     LINE, PAGE, POOL_STATE_OFFSETS, PmAddr, PoolState, RoFeature, Roots, SEQ_RISE_LIMIT,
-    SESSION_LIMIT, SLOT_STATE_OFFSETS, Seed, SlotHeader, SlotState, Superblock,
+    SESSION_LIMIT, SLOT_STATE_OFFSETS, SUPERBLOCK_BYTES, Seed, SlotHeader, SlotState, Superblock,
 };
 use novale_pm::{Flushed, Pm, Purpose};
 use novale_policy::{Mode, UpdatePolicy};
@@ -252,25 +252,25 @@ impl Pool {
         }
     }
 
-    /// Rewrites, durably, the copies that do not say what stands. Their places follow from the slots'
-    /// headers, so the caller has seen that no inode has a page there.
-    pub(crate) fn repair_copies(&mut self, pm: &Pm) {
-        for bad in self.bad_copies.drain(..) {
-            bad.rewrite(pm);
-        }
+    /// Rewrites the copies that do not say what stands. Their places follow from the slots' headers, so
+    /// the caller has seen that no inode has a page there. The caller's fence comes before the other
+    /// copies change.
+    pub(crate) fn repair_copies(&mut self, pm: &Pm) -> Flushed {
+        let bad = self.bad_copies.drain(..);
+        bad.fold(Flushed::none(), |pending, bad| pending.and(bad.rewrite(pm)))
     }
 
-    /// Sets a feature's bit durably, where it is not set. Crash points: until the first copy says so
-    /// it stands without the bit, or where it is torn the replica with it; a bit too many only keeps
-    /// programs from writing that need not be kept from it.
+    /// Sets a feature's bit durably, where it is not set. Crash points: (1) the first copy as it is seen, or
+    /// what a death cut off rewritten. (2) The replica with the bit; the first copy stands without it. (3) The
+    /// first copy; where it is torn the replica stands, with the bit. A bit too many only keeps programs from
+    /// writing that need not be kept from it.
     pub(crate) fn set_feature(&mut self, pm: &Pm, feature: RoFeature) {
-        // One that was cut off, by a death, in the middle of either copy.
-        self.repair_copies(pm);
-        let first = PmAddr::new(0, 0);
+        // A client that stored the first copy may have died before its fence: neither may its bit be
+        // believed then, nor may the replica change, while a crash could tear the first copy, too.
+        let mended = self.repair_copies(pm);
+        pm.fence(mended.and(first_copy_seen(pm))).end();
         if self.superblock.features_ro_compat & feature.bit() != 0 {
-            // A client that stored it may have died before its fence. Its line is enough: without the
-            // other lines the first copy does not stand, and the replica has the bit durably.
-            return pm.fence(pm.write_back_range(first, LINE, Purpose::Other)).end();
+            return;
         }
         self.superblock.features_ro_compat |= feature.bit();
         self.write_superblock(pm);
@@ -283,6 +283,7 @@ impl Pool {
         let mut superblock = copies::first_superblock(pm)?;
         superblock.features_ro_compat |= feature.bit();
         let bytes = superblock.encode();
+        pm.fence(first_copy_seen(pm)).end();
         let last = pm.slot_count().saturating_sub(1);
         if failed >> last & 1 == 0 {
             let replica = replica_of(&copies::slot_header(pm, last)?.0);
@@ -357,6 +358,11 @@ impl Pool {
         self.state = PoolState { seq: self.state.seq + 1, ..state };
         pm.fence(store_pool_state(pm, self.seed, &self.state)).end();
     }
+}
+
+/// Writes the superblock's first copy back, no matter who stored it.
+fn first_copy_seen(pm: &Pm) -> Flushed {
+    pm.write_back_range(PmAddr::new(0, 0), SUPERBLOCK_BYTES as u64, Purpose::Other)
 }
 
 /// Where the superblock's replica lies, by the header of the last slot.

@@ -171,7 +171,7 @@ impl Repair<'_, '_> {
             if pool.bad_copies.is_empty() {
                 break;
             }
-            pool.repair_copies(self.pm);
+            self.pm.fence(pool.repair_copies(self.pm)).end();
             *pool = Pool::read(self.pm)?;
         }
         if Pool::read(self.pm)?.superblock.roots != Roots::fixed() {
