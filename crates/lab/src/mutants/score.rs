@@ -35,6 +35,9 @@ pub const ALIKE_MAX: u32 = 100;
 /// One in so many acts is judged unchanged: no image of it may be wrong.
 const UNCHANGED_ONE_IN: u32 = 24;
 
+/// After the fixed runs those are made again in which open mutants were met, but for one in so many.
+const SEEKS_NOTHING_ONE_IN: usize = 4;
+
 /// How often it is told how far it has come.
 const TOLD_EVERY: Duration = Duration::from_secs(1);
 /// Where clients die whose settling is mutated, at one of so many of these points: most of what they
@@ -67,6 +70,8 @@ pub struct Fate {
     pub is_needless: bool,
     /// The run in which it was caught, the cut and what was wrong.
     pub caught: Option<[String; 3]>,
+    /// The turn of the run in which it was met first.
+    turn: usize,
 }
 
 impl Fate {
@@ -213,9 +218,11 @@ impl State {
         }
     }
 
-    /// Every mutant met so far is caught, or was tried often enough.
-    fn is_settled(&self) -> bool {
-        self.fates.values().all(|fate| !fate.is_open())
+    /// The mutants met so far that are neither caught, nor explained, nor tried often enough.
+    fn open(&self) -> impl Iterator<Item = (&Mutant, &Fate)> {
+        self.fates.iter().filter(|(mutant, fate)| {
+            fate.is_open() && (fate.tries + fate.alike == 0 || needless::why(mutant).is_none())
+        })
     }
 }
 
@@ -246,18 +253,25 @@ impl Shared<'_> {
     fn work(&self) {
         while !self.is_over() {
             let turn = self.next.fetch_add(1, Ordering::Relaxed);
-            if turn >= FIXED_COUNT + 2 && self.state().is_settled() {
+            let mut random = Rng::with_seed(self.options.seed ^ turn as u64);
+            let open = || self.state().open().map(|(mutant, fate)| (*mutant, fate.turn)).collect();
+            let open: Vec<_> = if turn < FIXED_COUNT { Vec::new() } else { open() };
+            if turn >= FIXED_COUNT + 2 && open.is_empty() {
                 break;
             }
             let only = self.options.only.as_deref();
-            let plan = plan(only.map_or(turn, |_| turn % FIXED_COUNT), self.options.seed);
+            let sought = random.choice(open).filter(|_| !turn.is_multiple_of(SEEKS_NOTHING_ONE_IN));
+            let met = sought.map_or(only.map_or(turn, |_| turn % FIXED_COUNT), |(_, turn)| turn);
+            let plan = plan(met, self.options.seed);
             if only.is_some_and(|only| !plan.name.contains(only)) {
                 continue;
             }
             let mut worker = Worker {
                 shared: self,
                 plan: &plan,
-                random: Rng::with_seed(self.options.seed ^ turn as u64),
+                turn: met,
+                sought: sought.map(|(mutant, _)| mutant),
+                random,
                 tries: BTreeMap::new(),
                 forks: BTreeMap::new(),
             };
@@ -283,6 +297,9 @@ impl Shared<'_> {
 struct Worker<'s, 'p> {
     shared: &'s Shared<'p>,
     plan: &'s Plan,
+    turn: usize,
+    /// It is made for this mutant, and all others that are open are tried at each place, too.
+    sought: Option<Mutant>,
     random: Rng,
     tries: BTreeMap<Mutant, u32>,
     /// Acts from which recoveries may have been made, by what they do.
@@ -379,10 +396,12 @@ impl Worker<'_, '_> {
         stretch.advance(&act)
     }
 
-    /// How many pairs of recoveries are made from this act: the more, the rarer what it does.
+    /// How many pairs of recoveries are made from this act: the more, the rarer what it does. None where a
+    /// mutant is sought that is met without.
     fn forks_of(&mut self, act: &Act) -> u32 {
         let is_used = matches!(act.during.pool, Pool::Used | Pool::Closing);
-        if !is_used || self.plan.ends != Ends::Recovered {
+        let is_sought = self.sought.is_none_or(|mutant| mutant.key.during.starts_with("recovery"));
+        if !is_used || self.plan.ends != Ends::Recovered || !is_sought {
             return 0;
         }
         let mut seldom = u32::MAX;
@@ -441,9 +460,10 @@ impl Worker<'_, '_> {
     }
 
     fn is_wanted(&self, mutant: &Mutant, tries_max: u32) -> bool {
-        let tries = self.tries.get(mutant).copied().unwrap_or(0);
+        let tries = self.tries.get(mutant).filter(|_| self.sought.is_none()).copied().unwrap_or(0);
         let mut state = self.shared.state();
-        let new = || Fate { is_needless: needless::is_proved(mutant), ..Fate::default() };
+        let (is_proved, turn) = (needless::is_proved, self.turn);
+        let new = || Fate { is_needless: is_proved(mutant), turn, ..Fate::default() };
         let fate = state.fates.entry(*mutant).or_insert_with(new);
         !self.shared.is_over() && tries < tries_max && fate.is_open()
     }

@@ -90,13 +90,14 @@ impl Reach {
     }
 }
 
-/// The calls in one line that do this, or anything.
+/// The calls in one line that do this, or anything. What streams stores less than a line plainly.
 pub(super) fn calls_at(site: Site, does: Option<Does>) -> Vec<&'static Call> {
     static CALLS: LazyLock<Vec<Call>> = LazyLock::new(|| calls_in_core().unwrap_or_default());
+    let ends = does.filter(|does| *does != Does::Fences).map(|_| Does::Streams);
     let is_there = |call: &&Call| {
         call.line == site.line
             && Path::new(site.file).ends_with(&call.file)
-            && does.is_none_or(|does| call.does() == Some(does))
+            && does.is_none_or(|_| [does, ends].contains(&call.does()))
     };
     CALLS.iter().filter(is_there).collect()
 }

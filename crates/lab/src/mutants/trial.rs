@@ -269,18 +269,21 @@ impl Trial<'_> {
             }
         }
         let pending: Vec<LineKey> = self.mutated.pending().keys().copied().collect();
-        // Lines stored by one call of the source go together: the few of one are not lost among the
-        // many of another.
-        let site = |key: LineKey| {
-            let stores = self.mutated.pending().get(&key).and_then(|stores| stores.last());
-            stores.map(|store| (store.site.file(), store.site.line()))
+        // What one call of the source stored goes together: the few lines of one are not lost among the
+        // many of another, and what lay there before may stay. Where order is kept lines go as a whole.
+        let site = |key: LineKey, index: usize| {
+            let stores = self.mutated.pending().get(&key)?;
+            let store = stores.get(index).filter(|store| !store.ordered).or(stores.last())?;
+            Some((store.site.file(), store.site.line()))
         };
-        let sites: BTreeSet<_> = pending.iter().map(|key| site(*key)).collect();
+        let stores = self.mutated.pending().iter().map(|(key, stores)| (*key, stores.len()));
+        let stores = stores.flat_map(|(key, count)| (0..count).map(move |index| (key, index)));
+        let sites: BTreeSet<_> = stores.map(|(key, index)| site(key, index)).collect();
         for of in sites.into_iter().take(SITES_MAX) {
-            images.add("all but what one call stored", |key, _| site(key) != of);
-            images.add("what one call stored alone", |key, _| site(key) == of);
-            images.add("what differs and what one call stored", |key, _| {
-                is_different(key) || site(key) == of
+            images.add("all but what one call stored", |key, index| site(key, index) != of);
+            images.add("what one call stored alone", |key, index| site(key, index) == of);
+            images.add("what differs and what one call stored", |key, index| {
+                is_different(key) || site(key, index) == of
             });
         }
         let others = pending.iter().copied().filter(|key| !is_different(*key));

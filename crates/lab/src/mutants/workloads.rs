@@ -147,16 +147,7 @@ fn settling(form: Form) -> Plan {
 }
 
 fn access_times(form: Form) -> Plan {
-    let work = "
-        create /f kind=file mode=644 uid=0 gid=0 rdev=0 target=%
-        append /f len=10 fill=1
-        set /f mode=640
-        read /f offset=0 len=10
-        read /f offset=0 len=10
-        remount
-        read /f offset=0 len=10
-    ";
-    let plan = Plan::new("access times", one_slot(1, form, 3), "", work);
+    let plan = always("access times", "access times", (1, form, 3));
     Plan { strict_atime: true, ends: Ends::Never, ..plan }
 }
 
@@ -390,22 +381,7 @@ fn full(form: Form) -> Plan {
         String::from("create /ballast kind=file mode=600 uid=0 gid=0 rdev=0 target=%\n");
     setup.push_str(&"append /ballast len=65536 fill=3\n".repeat(28));
     setup.push_str(&"append /ballast len=4096 fill=3\n".repeat(20));
-    let work = "
-        create /f kind=file mode=600 uid=0 gid=0 rdev=0 target=%
-        write /ballast offset=8192 len=16384 fill=4
-        write /ballast offset=9000 len=16384 fill=5
-        set /ballast size=1500000
-        append /ballast len=65536 fill=6
-        append /ballast len=40960 fill=6
-        append /ballast len=12288 fill=6
-        write /ballast offset=0 len=40960 fill=7
-        punch /ballast offset=100 len=5000
-        punch /ballast offset=40960 len=20480
-        zero /ballast offset=8192 len=8192
-        collapse /ballast offset=4096 len=8192
-        remount
-    ";
-    Plan::new("full", one_slot(1, form, 2), &setup, work)
+    Plan::new("full", one_slot(1, form, 2), &setup, sequence("full"))
 }
 
 fn slots(form: Form) -> Plan {
