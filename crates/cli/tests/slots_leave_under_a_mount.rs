@@ -95,8 +95,13 @@ fn work(mount: &[&str], name: &str, goes: usize) {
         assert!(ends(daemon));
     });
     novale(&["umount", &dir]);
-    novale(&mount).ok();
+    let slow = [&mount[..], &["-o", "pace=8K"]].concat();
+    novale(&slow).ok();
     ledger.judge(&at);
+    // As the mount was asked for, by who goes on and by who is asked.
+    assert_eq!(slots_of(&scratch)["slots"][2]["emptying"]["pace"], 2);
+    novale(&["slot", "remove", "--no-wait", old, &dir]).ok();
+    assert_eq!(slots_of(&scratch)["slots"][2]["emptying"]["pace"], 2);
     // The next one goes on by itself, and the same call waits for it.
     thread::scope(|scope| {
         scope.spawn(|| ledger.write(&at, &is_over));

@@ -154,7 +154,7 @@ pub(crate) struct MkfsArgs {
 pub(crate) struct MountArgs {
     /// Mount options, separated by commas: ro rw remount allow_other noatime relatime strictatime
     /// nosuid suid nodev dev noexec exec nosymfollow symfollow acl noacl user_xattr nouser_xattr
-    /// threads=N grace=SECONDS, and for fstab log=FILE arena_max=SIZE index_memory=SIZE form=FORM
+    /// threads=N grace=SECONDS, and for fstab log=FILE arena_max=SIZE index_memory=SIZE pace=SIZE form=FORM
     /// method=METHOD placement=PLACEMENT lawn_slot=BYTES mode=MODE buffer=SIZE write_back=SECONDS
     /// age=SECONDS low=PERCENT high=PERCENT eager=SECONDS unit=UNIT device=DEVICE populate direct map=WHAT quiet.
     /// What mount(8) and fstab add is taken as well. dirsync and lazytime change nothing, nor does sync but in mode buffered, where every write is durable then:
@@ -224,6 +224,10 @@ pub(crate) struct MountArgs {
     /// lately are dropped, to be read again when needed [default: three quarters of --arena-max].
     #[arg(long, value_parser = parse_size, value_name = "SIZE")]
     pub(crate) index_memory: Option<u64>,
+    /// Bytes a second that the daemon moves at most when it empties a slot, with a suffix, where `novale slot
+    /// remove` does not say, and where it goes on with what an earlier one began [default: 16M].
+    #[arg(long, value_parser = parse_size, value_name = "SIZE")]
+    pub(crate) pace: Option<u64>,
     /// Where the daemon's messages go [default: the system's log, once it is in the background].
     #[arg(long, value_name = "FILE")]
     pub(crate) log: Option<PathBuf>,

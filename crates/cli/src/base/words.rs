@@ -32,6 +32,7 @@ pub(crate) struct Words {
     log: Option<PathBuf>,
     arena_max: Option<u64>,
     index_memory: Option<u64>,
+    pace: Option<u64>,
     form: Option<FormArg>,
     method: Option<MethodArg>,
     placement: Option<PlacementArg>,
@@ -76,6 +77,7 @@ impl Words {
             Some(("index_memory", size)) => {
                 self.index_memory = Some(parse_size(size).map_err(wrong)?);
             }
+            Some(("pace", size)) => self.pace = Some(parse_size(size).map_err(wrong)?),
             Some(("form", form)) => self.form = Some(one_of(form).map_err(wrong)?),
             Some(("method", method)) => self.method = Some(one_of(method).map_err(wrong)?),
             Some(("placement", way)) => self.placement = Some(one_of(way).map_err(wrong)?),
@@ -103,6 +105,7 @@ impl Words {
         args.log = args.log.take().or_else(|| self.log.clone());
         args.arena_max = args.arena_max.or(self.arena_max);
         args.index_memory = args.index_memory.or(self.index_memory);
+        args.pace = args.pace.or(self.pace);
         args.form = args.form.or(self.form);
         args.method = args.method.or(self.method);
         args.placement = args.placement.or(self.placement);
@@ -141,6 +144,7 @@ pub(crate) fn running(args: &MountArgs, options: &MountOptions) -> Vec<String> {
     let log = args.log.as_ref().map(|log| format!("log={}", log.display()));
     let arena = args.arena_max.map(|bytes| format!("arena_max={bytes}"));
     let index = args.index_memory.map(|bytes| format!("index_memory={bytes}"));
+    let pace = args.pace.map(|bytes| format!("pace={bytes}"));
     let populate = args.populate.then(|| "populate".to_owned());
     let direct = args.direct.then(|| DIRECT.to_owned());
     let map = args.map.and_then(|map| map.to_possible_value());
@@ -148,8 +152,8 @@ pub(crate) fn running(args: &MountArgs, options: &MountOptions) -> Vec<String> {
     let attributes = options.attribute_words(false).into_iter().map(str::to_owned);
     let quiet = args.quiet.then(|| QUIET.to_owned());
     let own = [
-        form, method, placement, slot, mode, buffer, device, log, arena, index, populate, direct,
-        map, quiet,
+        form, method, placement, slot, mode, buffer, device, log, arena, index, pace, populate,
+        direct, map, quiet,
     ]
     .into_iter()
     .flatten();
@@ -200,7 +204,7 @@ impl ForPrograms {
 /// A daemon's word as [`running`] spells it.
 pub(crate) fn spelled(word: &str) -> String {
     match word.split_once('=') {
-        Some((name @ ("arena_max" | "index_memory"), size)) => {
+        Some((name @ ("arena_max" | "index_memory" | "pace"), size)) => {
             parse_size(size).map_or_else(|_| word.to_owned(), |bytes| format!("{name}={bytes}"))
         }
         Some(("device", device)) => device

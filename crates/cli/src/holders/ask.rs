@@ -23,6 +23,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::holders::facts::Facts;
+use crate::holders::holder;
 use crate::pools::slots::split_source;
 
 /// How long a daemon is waited for where nothing hangs on the answer.
@@ -83,6 +84,13 @@ pub(crate) fn ask(mount: &MountEntry, limit: Duration) -> Result<Said, Stuck> {
     let slots = answer.slots.into_iter().filter(|_| mount.is_believed());
     let slots = slots.map(|path| PathBuf::from(OsString::from_vec(path))).collect();
     Ok(Said { is_dead: answer.is_dead, space, facts, slots })
+}
+
+/// What the mount of a pool says of which this is a slot.
+pub(crate) fn facts_of_pool(slot: &Path) -> Option<(MountEntry, Facts)> {
+    let mount = holder::mounts_of(slot).ok()?.into_iter().next()?;
+    let facts = ask(&mount, ANSWER_MAX).unwrap_or_default().facts?;
+    Some((mount, facts))
 }
 
 /// The slots of the pool that is mounted: as its daemon says, to which some may have been added; by what the mount

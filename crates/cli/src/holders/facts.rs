@@ -33,6 +33,9 @@ pub(crate) struct Facts {
     pub(crate) read_only: bool,
     pub(crate) threads: usize,
     pub(crate) grace_seconds: u64,
+    /// Pages a second at which a slot is emptied where nothing else is asked for.
+    #[serde(default)]
+    pub(crate) pace: u32,
     /// The words of `-o` that ask for what the daemon runs with.
     pub(crate) daemon_words: Vec<String>,
     /// Which form commits take, in words.

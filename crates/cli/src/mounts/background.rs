@@ -87,6 +87,9 @@ fn spawn(request: &Request) -> std::io::Result<Child> {
     if let Some(bytes) = args.index_memory {
         command.arg("--index-memory").arg(bytes.to_string());
     }
+    if let Some(bytes) = args.pace {
+        command.arg("--pace").arg(bytes.to_string());
+    }
     if let Some(log) = &args.log {
         command.arg("--log").arg(log);
     }

@@ -140,7 +140,8 @@ fn begin(
     changing: &Changing,
 ) -> Result<()> {
     write_back(pool.fs.clone(), voice.clone())?;
-    empty::start(pool.fs.clone(), voice.clone(), changing.clone(), mapping(request))
+    let pace = empty::pace(request.args.pace);
+    empty::start(pool.fs.clone(), voice.clone(), changing.clone(), (mapping(request), pace))
 }
 
 /// The pool; of one that is only read some slots may be missing.
@@ -268,6 +269,7 @@ fn facts(request: &Request, found: &Found) -> Facts {
         read_only: request.words.options.read_only,
         threads: threads(request),
         grace_seconds: grace_seconds(request),
+        pace: empty::pace(request.args.pace),
         daemon_words: words::running(&request.args, &request.words.options),
         ..Facts::default()
     }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use novale_core::{Ctx, EmptyState, Error, Fs, Ino, OfferedSlot, SlotAsk, inspect, look_at_slot};
+use novale_layout::PAGE;
 use novale_pm::{Pm, PmOptions, SlotLock, SlotSpec};
 use novale_posix::wall_clock_ns;
 
@@ -17,7 +18,14 @@ use crate::base::voice::Voice;
 use crate::holders::facts::{Changing, of_changing};
 
 /// Pages a second, unless said: 16 MB.
-pub(crate) const PACE: u32 = 4096;
+const PACE: u32 = 4096;
+
+/// Pages a second of a mount that was asked for so many bytes.
+pub(crate) fn pace(bytes: Option<u64>) -> u32 {
+    let pages = |bytes: u64| u32::try_from(bytes.div_ceil(PAGE)).unwrap_or(u32::MAX);
+    bytes.map_or(PACE, pages).max(1)
+}
+
 /// How long nothing is looked at while nothing is asked.
 const IDLE: Duration = Duration::from_secs(600);
 /// How often is looked after files that are mapped.
@@ -32,14 +40,14 @@ const NOT_KNOWN: u8 = u8::MAX;
 type Ask = (u64, SlotAsk);
 
 /// Starts the thread that does it, which ends with the pool; what others may know of it is told in `changing`, and
-/// a slot that comes is mapped by `mapping`.
+/// a slot that comes is mapped by `mapping`; one that an earlier daemon began with is emptied at `pace`.
 pub(crate) fn start(
     fs: Arc<Fs>,
     voice: Arc<Voice>,
     changing: Changing,
-    mapping: PmOptions,
+    (mapping, pace): (PmOptions, u32),
 ) -> Result<()> {
-    let emptier = Emptier { fs, voice, changing, mapping };
+    let emptier = Emptier { fs, voice, changing, mapping, pace };
     let run = move || emptier.run();
     std::thread::Builder::new().name("novale-empty".to_owned()).spawn(run).map(drop)?;
     Ok(())
@@ -50,6 +58,7 @@ struct Emptier {
     voice: Arc<Voice>,
     changing: Changing,
     mapping: PmOptions,
+    pace: u32,
 }
 
 fn now() -> Ctx {
@@ -59,7 +68,7 @@ fn now() -> Ctx {
 impl Emptier {
     fn run(&self) {
         // Of a pool that is just opened nothing is asked: its slots say what was begun.
-        let begun = |_| (0, SlotAsk::Empty(self.begun_for(), PACE));
+        let begun = |_| (0, SlotAsk::Empty(self.begun_for(), self.pace));
         let mut seen = 0;
         let mut ask = self.fs.leaving_slot().map(begun);
         loop {
@@ -241,6 +250,12 @@ fn time_for(pages: u64, pace: u32) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_pace_is_in_whole_pages_and_never_none() {
+        assert_eq!([None, Some(1), Some(1 << 20)].map(pace), [4096, 1, 256]);
+        assert_eq!(pace(Some(u64::MAX)), u32::MAX);
+    }
 
     #[test]
     fn so_many_pages_take_their_time() {

@@ -128,6 +128,7 @@ fn mount_args(paths: Vec<PathBuf>, words: String) -> MountArgs {
         map: None,
         arena_max: None,
         index_memory: None,
+        pace: None,
         log: None,
         quiet: false,
         daemon: false,

@@ -106,7 +106,7 @@ pub(crate) struct SlotRemoveArgs {
     /// Of a mounted pool: return once it is asked for.
     #[arg(long)]
     pub(crate) no_wait: bool,
-    /// Of a mounted pool: move so many pages of 4 KB a second at most, 4096 unless said; 0: as fast as it goes.
+    /// Of a mounted pool: move so many pages of 4 KB a second at most; 0: as fast as it goes [default: that of the mount (`-o pace=SIZE`), 4096].
     #[arg(long, value_name = "PAGES")]
     pub(crate) pace: Option<u32>,
     /// Print JSON; of a failure, an object with `error`.

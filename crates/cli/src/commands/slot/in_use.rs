@@ -22,8 +22,8 @@ use serde::Serialize;
 use crate::base::args::SlotRemoveArgs;
 use crate::base::progress::Bar;
 use crate::commands::slot::change::{ComingSlot, tell};
-use crate::holders::holder;
-use crate::mounts::empty::PACE;
+use crate::holders::{ask, holder};
+use crate::mounts::empty;
 use crate::mounts::leaving::with_bar;
 use crate::pools::remaining;
 use crate::pools::slots::{self, Found};
@@ -301,7 +301,7 @@ impl Mounted {
         let (ask, work) = if args.cancel {
             (SlotAsk::Cancel, Work::Keep)
         } else {
-            (SlotAsk::Empty(goes, args.pace.unwrap_or(PACE)), Work::Empty)
+            (SlotAsk::Empty(goes, args.pace.unwrap_or_else(|| pace_of(&self.found))), Work::Empty)
         };
         let mut asked = self.ask(ask)?;
         let done = if args.no_wait { "begun" } else { self.wait(&mut asked, number, work)? };
@@ -381,6 +381,12 @@ impl Mounted {
     fn pages_left(&self, slot: u8) -> Result<Option<u64>> {
         Ok(pages_left(&self.found, live_free(&self.arena, &self.found.info)?.as_deref(), slot))
     }
+}
+
+/// Pages a second at which a pool's mount empties a slot where nothing else is asked for.
+pub(super) fn pace_of(found: &Found) -> u32 {
+    let facts = found.paths.first().and_then(|first| ask::facts_of_pool(first));
+    facts.map(|(_, facts)| facts.pace).filter(|pace| *pace > 0).unwrap_or_else(|| empty::pace(None))
 }
 
 /// Pages in use of a slot, `free` being those that are free of each.

@@ -12,8 +12,8 @@ use novale_fuse::MountEntry;
 use serde::Serialize;
 
 use crate::base::out::on_one_line;
+use crate::holders::ask;
 use crate::holders::facts::MappedFile;
-use crate::holders::{ask, holder};
 use crate::pools::slots::Found;
 
 /// Names that are looked at.
@@ -30,18 +30,17 @@ pub(super) struct WaitedFor {
 }
 
 /// Those that a mount of the pool says.
-pub(super) fn waited_for(found: &Found) -> Result<Vec<WaitedFor>> {
-    let Some(first) = found.paths.first() else { return Ok(Vec::new()) };
-    let Some(mount) = holder::mounts_of(first)?.into_iter().next() else { return Ok(Vec::new()) };
-    let said = ask::ask(&mount, ask::ANSWER_MAX).unwrap_or_default();
-    let files = said.facts.map(|facts| facts.waited_for).unwrap_or_default();
+pub(super) fn waited_for(found: &Found) -> Vec<WaitedFor> {
+    let Some(first) = found.paths.first() else { return Vec::new() };
+    let Some((mount, facts)) = ask::facts_of_pool(first) else { return Vec::new() };
+    let files = facts.waited_for;
     let mut paths = paths_of(&mount, &files);
     let known = |MappedFile { inode, processes }| WaitedFor {
         inode,
         path: paths.remove(&inode).map(|path| path.display().to_string()),
         processes,
     };
-    Ok(files.into_iter().map(known).collect())
+    files.into_iter().map(known).collect()
 }
 
 /// A path of each file, by its number, as far as they are found.

@@ -12,11 +12,10 @@ use uuid::Uuid;
 
 use crate::base::args::SlotStatusArgs;
 use crate::base::size::show_size;
-use crate::commands::slot::in_use::pages_left;
+use crate::commands::slot::in_use::{pace_of, pages_left};
 use crate::commands::slot::mapped::{self, WaitedFor};
 use crate::commands::slot::named;
 use crate::holders::patience::patiently;
-use crate::mounts::empty::PACE;
 use crate::pools::memory;
 use crate::pools::remaining::{self, SlotState};
 use crate::pools::slots::{Found, page_bytes};
@@ -91,7 +90,7 @@ impl Emptying {
             },
             pages_moved: so_far.moved,
             pages_left: pages_left(found, known.free.as_deref(), slot),
-            pace: so_far.pace.unwrap_or(PACE),
+            pace: so_far.pace.unwrap_or_else(|| pace_of(found)),
             files_mapped: so_far.mapped,
             waits_for: known.waited_for.clone(),
         })
@@ -155,7 +154,7 @@ fn known(found: &Found) -> Result<Known> {
             free: if found.is_whole() { live_free(&arena, &found.info)? } else { None },
             lines: live_wear(&arena, &found.info)?,
             emptying: Some(emptying),
-            waited_for: if waits { mapped::waited_for(found)? } else { Vec::new() },
+            waited_for: if waits { mapped::waited_for(found) } else { Vec::new() },
         });
     }
     let pm = found.open(PmOptions { read_only: true, ..PmOptions::default() })?;
