@@ -47,8 +47,8 @@ impl SlotLines {
 
     /// Its place in [`SlotLines::ALL`], as the power of two.
     #[must_use]
-    pub const fn number(self) -> u8 {
-        self.0.trailing_zeros() as u8
+    pub fn number(self) -> u8 {
+        u8::try_from(self.0.trailing_zeros()).unwrap_or(0)
     }
 
     /// The bytes of a slot.
