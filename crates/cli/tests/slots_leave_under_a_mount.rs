@@ -62,6 +62,13 @@ fn slots_of(scratch: &Scratch) -> Value {
     serde_json::from_str(&novale(&["slot", "status", "--json", &scratch.dir()]).ok()).unwrap()
 }
 
+/// As the mount was asked for, by who goes on and by who is asked.
+fn goes_at_the_mounts_pace(scratch: &Scratch, old: &str) {
+    assert_eq!(slots_of(scratch)["slots"][2]["emptying"]["pace"], 2);
+    novale(&["slot", "remove", "--no-wait", old, &scratch.dir()]).ok();
+    assert_eq!(slots_of(scratch)["slots"][2]["emptying"]["pace"], 2);
+}
+
 fn work(mount: &[&str], name: &str, goes: usize) {
     let Some(scratch) = Scratch::for_mount(name) else { return };
     let _alone = alone();
@@ -98,10 +105,7 @@ fn work(mount: &[&str], name: &str, goes: usize) {
     let slow = [&mount[..], &["-o", "pace=8K"]].concat();
     novale(&slow).ok();
     ledger.judge(&at);
-    // As the mount was asked for, by who goes on and by who is asked.
-    assert_eq!(slots_of(&scratch)["slots"][2]["emptying"]["pace"], 2);
-    novale(&["slot", "remove", "--no-wait", old, &dir]).ok();
-    assert_eq!(slots_of(&scratch)["slots"][2]["emptying"]["pace"], 2);
+    goes_at_the_mounts_pace(&scratch, old);
     // The next one goes on by itself, and the same call waits for it.
     thread::scope(|scope| {
         scope.spawn(|| ledger.write(&at, &is_over));
