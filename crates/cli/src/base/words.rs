@@ -82,7 +82,7 @@ impl Words {
             Some(("method", method)) => self.method = Some(one_of(method).map_err(wrong)?),
             Some(("placement", way)) => self.placement = Some(one_of(way).map_err(wrong)?),
             Some(("lawn_slot", size)) => {
-                self.lawn_slot = Some(parse_lawn_slot(size).map_err(wrong)?)
+                self.lawn_slot = Some(parse_lawn_slot(size).map_err(wrong)?);
             }
             Some(("mode", mode)) => self.mode = Some(one_of(mode).map_err(wrong)?),
             Some(("buffer", size)) => self.buffer = Some(parse_size(size).map_err(wrong)?),

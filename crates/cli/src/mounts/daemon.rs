@@ -482,7 +482,6 @@ fn opening(request: &Request) -> Result<Opening> {
         index_bytes: request.args.index_memory,
         ignore_default_acls: !request.words.options.has_acls(),
         placement: request.args.placement.map_or(Placement::Wasa, PlacementArg::placement),
-        ..OpenOptions::default()
     };
     let (arena_bytes, device) = (request.args.arena_max, request.args.device);
     Ok(Opening { pm, fs, arena_bytes, device })
