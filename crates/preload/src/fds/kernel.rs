@@ -383,12 +383,15 @@ pub(crate) fn take_at_position(fd: i32, description: &InUse) -> bool {
     true
 }
 
-/// Takes all descriptions, for good with [`SHARED`].
+/// Takes all descriptions, for good with [`SHARED`]: what has them then may append by the kernel, which moves the
+/// position to where it knows the end to be.
 pub(crate) fn take_all(state: u32) {
     numbers::clear();
     table::each(&mut |fd, description| {
         if state == SHARED {
-            take_shared(fd, description);
+            if take_shared(fd, description) && description.appends() {
+                know_end(fd, description);
+            }
         } else {
             take(description);
         }
