@@ -15,7 +15,7 @@ mod harness;
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -69,6 +69,15 @@ fn what_was_published_is_there_and_nothing_else() {
         (&b"published"[..], &b"published"[..])
     );
     assert!(bytes[PAGE..PAGE + 9].iter().all(|byte| *byte == 7));
+    is_whole(&scratch, &slot);
+}
+
+/// Each `execve` that failed left the pool once more in the address space, as the thread that gives way might look
+/// at it.
+#[test]
+fn programs_that_do_not_start_leave_nothing() {
+    let Some((scratch, slot)) = mounted("programs_that_do_not_start") else { return };
+    succeeds(&task(&scratch, Some("dax"), "starts_in_vain").output().unwrap());
     is_whole(&scratch, &slot);
 }
 
@@ -148,6 +157,39 @@ mod tasks {
 
     fn open(path: &Path) -> File {
         File::options().read(true).write(true).open(path).unwrap()
+    }
+
+    /// Pages of the address space that are in use.
+    fn pages() -> u64 {
+        let text = fs::read_to_string("/proc/self/statm").unwrap();
+        text.split(' ').next().unwrap().parse().unwrap()
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn starts_in_vain() {
+        let path = place().join("mapped");
+        fs::write(&path, vec![1; 8 * PAGE]).unwrap();
+        let map = map_at(0, &open(&path), 8 * PAGE, libc::MAP_SHARED, 0);
+        let program = place().join("program");
+        fs::write(&program, "no program").unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        let name = std::ffi::CString::new(program.to_str().unwrap()).unwrap();
+        let mut start = || {
+            let words = [name.as_ptr(), std::ptr::null()];
+            assert_eq!(unsafe { libc::execv(name.as_ptr(), words.as_ptr()) }, -1);
+            let why = std::io::Error::last_os_error().raw_os_error();
+            assert_eq!(why, Some(libc::ENOEXEC));
+            map[PAGE] += 1;
+        };
+        start();
+        let before = pages();
+        for _ in 0..20 {
+            start();
+        }
+        // The pool is 16,384 pages and more.
+        assert!(pages() < before + 8192, "{} pages after {before}", pages());
+        assert_eq!(fs::read(&path).unwrap()[PAGE], 22);
     }
 
     fn map_at<'a>(at: usize, file: &File, len: usize, flags: i32, offset: usize) -> &'a mut [u8] {

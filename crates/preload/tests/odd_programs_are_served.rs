@@ -24,6 +24,9 @@ promises! {
     a_read_with_a_new_flag_begins_at_the_position: runs_with_the_daemon new_flags;
     /// `RWF_NOAPPEND` of an `O_APPEND` file was left to the mount, which is not told of it, and appended.
     a_write_that_is_not_to_append_does_not: runs_with_the_daemon not_appended;
+    /// A child of `vfork` appends by the kernel, which moved the position that both have to where it knew the end
+    /// to be.
+    a_child_that_is_waited_for_appends: runs_with_the_daemon appended_by_child;
     /// A read of a file that is open with `O_NOATIME` was an access.
     a_read_that_is_no_access_is_not_recorded: runs_with_the_daemon no_access;
     /// A handler that is used once took the flags and the mask that it was set with along.
@@ -141,6 +144,24 @@ mod tasks {
         let mut status = 0;
         assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
         status
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn appended_by_child() {
+        let mut file = opened("shared", true);
+        let number = file.as_raw_fd();
+        for turn in 1..=20_u64 {
+            file.write_all(&[1; 1000]).unwrap();
+            let child = unsafe { libc::vfork() };
+            if child == 0 {
+                unsafe { libc::write(number, b"xy".as_ptr().cast(), 2) };
+                unsafe { libc::_exit(0) };
+            }
+            assert_eq!(exits_with(child), 0);
+            assert_eq!(file.metadata().unwrap().len(), turn * 1002);
+            assert_eq!(file.stream_position().unwrap(), turn * 1002);
+        }
     }
 
     /// In a child, of which the first thread is the only one.

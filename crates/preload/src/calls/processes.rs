@@ -163,11 +163,15 @@ pub(crate) fn exec(number: i64, args: &Args) -> Outcome {
         *environment = kept.as_ptr() as u64;
     }
     let result = exec_call::exec(number, &given);
-    if let Some(left) = left {
-        left.free();
+    let left = left.and_then(|left| {
+        let left = left.free();
         maps::resume();
-    }
+        left
+    });
     drop(quiet);
+    if let Some(left) = left {
+        table::outside(|| left.free_beside_helpers());
+    }
     result.map_or(Outcome::Again, Outcome::Done)
 }
 

@@ -650,11 +650,23 @@ pub(crate) struct Left(Vec<*mut Joined>);
 
 impl Left {
     /// Gives all of that back, for a process that goes on. No other thread of the program's is inside; where
-    /// there is one of this library's own, which may look at it, it stays.
-    pub(crate) fn free(self) {
+    /// there is one of this library's own, which may look at it, it is left for [`Left::free_beside_helpers`].
+    pub(crate) fn free(self) -> Option<Self> {
         if helper::count() > 0 {
-            return;
+            return Some(self);
         }
+        self.give_back();
+        None
+    }
+
+    /// Gives back what [`Left::free`] has left, between two threads of this library's own: the next ones begin with
+    /// what was joined since. The caller is not inside, and keeps nobody out; where such a thread does not end it stays.
+    pub(crate) fn free_beside_helpers(self) {
+        _ = helper::without(|| self.give_back());
+    }
+
+    /// Nobody looks at it any more.
+    fn give_back(self) {
         for there in self.0 {
             // SAFETY: made by a box in `join`, taken from where it stood by `leave`, and nobody looks at it.
             let joined = unsafe { Box::from_raw(there) };
