@@ -246,9 +246,11 @@ fn ballast(pages: u32) -> String {
     text
 }
 
-/// Takes most free pages and gives as many back.
+/// Takes a page that was given back alone, then most free pages, and gives as many back.
 fn use_free_pages(text: &mut String, turn: u32) {
-    add(text, format_args!("write /ballast offset=0 len=122880 fill={}", turn % 200 + 1));
+    for len in [4096, 122_880] {
+        add(text, format_args!("write /ballast offset=0 len={len} fill={}", turn % 200 + 1));
+    }
 }
 
 /// A directory whose names come and go until both collectors have run.
@@ -377,9 +379,7 @@ fn inodes(form: Form) -> Plan {
 
 /// A pool in which nothing fits any more.
 fn full(form: Form) -> Plan {
-    let mut setup =
-        String::from("create /ballast kind=file mode=600 uid=0 gid=0 rdev=0 target=%\n");
-    setup.push_str(&"append /ballast len=65536 fill=3\n".repeat(28));
+    let mut setup = ballast(448);
     setup.push_str(&"append /ballast len=4096 fill=3\n".repeat(20));
     Plan::new("full", one_slot(1, form, 2), &setup, sequence("full"))
 }
