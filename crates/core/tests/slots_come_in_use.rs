@@ -5,6 +5,7 @@
 
 mod support;
 
+use std::os::unix::fs::FileExt;
 use std::panic::Location;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use novale_core::{
     OpenOptions, Placement, Serial, SlotAsk, ask_of_slots, inspect, live_free, mkfs, room_to_leave,
     slot_waits,
 };
-use novale_layout::{FileKind, PmAddr};
+use novale_layout::{FileKind, PmAddr, SLOT_STATE_OFFSETS};
 use novale_pm::{
     Observer, Pm, PmOptions, Purpose, SPARE_SLOTS, SlotLock, SlotSpec, StoreEvent,
     survive_failing_slots,
@@ -261,6 +262,21 @@ fn one_that_comes_for_another_gets_nothing() {
 fn fs_write(fs: &Fs, ino: Ino) -> Result<usize, Error> {
     let at = fs.getattr(ino)?.size;
     fs.write(&CTX, ino, at, &[7; 1 << 16])
+}
+
+/// The first state line of a slot that was added lay where the second one goes, by the next opening or by its beginning
+/// to leave. A power cut that tore that one left none, and the pool did not open.
+#[test]
+fn its_next_state_line_leaves_the_first_one() {
+    let slots = Slots::new(3);
+    let fs = slots.open(2, Placement::Lanes);
+    assert_eq!(slots.add(&fs, 2), Some(2));
+    fs.close().unwrap();
+    drop(fs);
+    let [second, _] = SLOT_STATE_OFFSETS;
+    let file = std::fs::OpenOptions::new().write(true).open(slots.dir.path().join("2")).unwrap();
+    file.write_all_at(&[0xa5; 64], second).unwrap();
+    assert_eq!(inspect(&slots.map(0..3)).unwrap().slots.len(), 3);
 }
 
 /// Cuts a slot off when it is stored to.

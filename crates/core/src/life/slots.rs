@@ -23,7 +23,7 @@ use crate::life::open::{Opened, survey};
 use crate::life::{saved, wear};
 use crate::op::journal;
 use crate::pool::marks::PageMarks;
-use crate::pool::{Pool, copies, store_slot_state};
+use crate::pool::{Pool, copies, slot_state_place, store_slot_state};
 use crate::seeded::{self, Bug};
 use crate::space::reserve_of;
 
@@ -372,8 +372,9 @@ pub(crate) fn make_last(pool: &mut Pool, new: &NewSlot<'_>, goes: Option<u8>) ->
         evacuation_progress: goes.map_or(0, SlotState::going_word),
         ..SlotState::default()
     };
-    let state = state.encode(seed);
-    let pending = new.pm.stream(PmAddr::new(0, header.state_offset), &state, Purpose::Other);
+    // Not where the next one goes, which would tear the only one.
+    let place = PmAddr::new(0, slot_state_place(state.seq));
+    let pending = new.pm.stream(place, &state.encode(seed), Purpose::Other);
     pool.superblock.slot_count += 1;
     let superblock = pool.superblock.encode();
     let replica = new.pm.stream(PmAddr::new(0, (pages - 1) * PAGE), &superblock, Purpose::Other);

@@ -381,8 +381,13 @@ pub(crate) fn store_pool_state(pm: &Pm, seed: Seed, state: &PoolState) -> Flushe
     pm.stream(at, &state.encode(seed), Purpose::Other)
 }
 
+/// Where in a slot the state line with a number lies: the next one goes to the other place.
+pub(crate) fn slot_state_place(seq: u64) -> u64 {
+    turn(SLOT_STATE_OFFSETS, seq)
+}
+
 pub(crate) fn store_slot_state(pm: &Pm, seed: Seed, slot: u8, state: &SlotState) -> Flushed {
-    let at = PmAddr::new(slot, turn(SLOT_STATE_OFFSETS, state.seq));
+    let at = PmAddr::new(slot, slot_state_place(state.seq));
     pm.stream(at, &state.encode(seed.addr(PmAddr::new(slot, 0))), Purpose::Other)
 }
 
