@@ -235,7 +235,7 @@ fn one_that_comes_for_another_gets_nothing() {
     assert_eq!(fs.add_slot(&CTX, slots.waiting(2), Some(1)).unwrap(), Some(2));
     assert_eq!(fs.statfs().unwrap().pages_free, before);
     let free = slots.free(3)[2];
-    let written = (0..40).take_while(|at| fs.write(&CTX, ino, at * MB, &[7; 1 << 20]).is_ok());
+    let written = (0..40).take_while(|at| fs.write(&CTX, ino, at * MB, &vec![7; 1 << 20]).is_ok());
     let written = written.count();
     assert!((8..16).contains(&written), "{written}");
     assert_eq!(slots.free(3)[2], free);
@@ -261,7 +261,7 @@ fn one_that_comes_for_another_gets_nothing() {
 
 fn fs_write(fs: &Fs, ino: Ino) -> Result<usize, Error> {
     let at = fs.getattr(ino)?.size;
-    fs.write(&CTX, ino, at, &[7; 1 << 16])
+    fs.write(&CTX, ino, at, &vec![7; 1 << 16])
 }
 
 /// The first state line of a slot that was added lay where the second one goes, by the next opening or by its beginning
