@@ -28,6 +28,8 @@ promises! {
     /// A child of `vfork` appends by the kernel, which moved the position that both have to where it knew the end
     /// to be.
     a_child_that_is_waited_for_appends: runs_with_the_daemon appended_by_child;
+    /// A directory that `/proc/self/fd` leads to was the kernel's, which found the placeholder: EXDEV.
+    a_directory_gets_no_second_name: runs_with_the_daemon linked_directory;
     /// A read of a file that is open with `O_NOATIME` was an access.
     a_read_that_is_no_access_is_not_recorded: runs_with_the_daemon no_access;
     /// A handler that is used once took the flags and the mask that it was set with along.
@@ -163,6 +165,24 @@ mod tasks {
             assert_eq!(file.metadata().unwrap().len(), turn * 1002);
             assert_eq!(file.stream_position().unwrap(), turn * 1002);
         }
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn linked_directory() {
+        fs::create_dir(place().join("d")).unwrap();
+        let directory = File::open(place().join("d")).unwrap();
+        let link = |name: &str| {
+            let from = std::ffi::CString::new(format!("/proc/self/fd/{}", directory.as_raw_fd()));
+            let to = std::ffi::CString::new(place().join(name).to_str().unwrap()).unwrap();
+            let (here, follow) = (libc::AT_FDCWD, libc::AT_SYMLINK_FOLLOW);
+            let from = from.unwrap();
+            let made = unsafe { libc::linkat(here, from.as_ptr(), here, to.as_ptr(), follow) };
+            assert_eq!(made, -1);
+            std::io::Error::last_os_error().raw_os_error()
+        };
+        assert_eq!(link("new"), Some(libc::EPERM));
+        assert_eq!(link("d"), Some(libc::EEXIST));
     }
 
     /// In a child, of which the first thread is the only one.

@@ -241,7 +241,7 @@ fn linked_descriptor((dir, path): (u64, u64), flags: i32, buffer: &mut PathBuffe
 
 /// Gives an open file a name, which may be its first.
 fn link_file(fd: i32, to: (u64, u64)) -> Served {
-    let file = table::get(fd).filter(|file| !file.is(DIRECTORY))?;
+    let file = table::get(fd)?;
     let mut buffer = PathBuffer::new();
     done((|| {
         let new = name_here(to.0, to.1, &mut buffer)?;
@@ -256,6 +256,9 @@ fn link_file(fd: i32, to: (u64, u64)) -> Served {
         let name = new_name(&target, false)?;
         new.may(&of_descriptor(&file)?.attr, 0)?;
         new.may_change(target.parent)?;
+        if file.is(DIRECTORY) {
+            return Err(Some(fail(libc::EPERM)));
+        }
         Ok(new.fs.link(&new.ctx, file.node(), target.parent, name))
     })())
 }
