@@ -7,7 +7,10 @@
 #![allow(clippy::undocumented_unsafe_blocks, reason = "plain system calls of a test")]
 #![allow(clippy::multiple_unsafe_ops_per_block, reason = "as above")]
 #![allow(clippy::print_stdout, reason = "a skipped test says so")]
-#![allow(deprecated, reason = "what vfork does is tried here, by a child that only writes and ends")]
+#![allow(
+    deprecated,
+    reason = "what vfork does is tried here, by a child that only writes and ends"
+)]
 
 #[macro_use]
 mod harness;
