@@ -596,7 +596,7 @@ fn each_wrong_order_is_seen(random: &mut Rng) {
         let dies = bug == Bug::ErasedUnconfirmed;
         let how = How { at: &at, images: if dies { 0 } else { 6 }, dies };
         switch(Some(bug));
-        let caught = (0..4).find_map(|_| trial.cut(1, &how, random).err());
+        let caught = (0..16).find_map(|_| trial.cut(1, &how, random).err());
         switch(None);
         println!("slots_survive_power_cuts: {bug:?}: {}, {caught:?}", trial.judged);
         assert!(caught.is_some(), "{bug:?} is not seen");

@@ -25,8 +25,8 @@ impl Model {
         if let Some(size) = set.size {
             self.resize(ino, size, now_ns);
         }
-        let takes = set.clear_set_id && self.getattr(ino)?.kind != Kind::Directory;
-        if set.uid.is_some() || set.gid.is_some() || set.size.is_some() || takes {
+        let changes = set.uid.is_some() || set.gid.is_some() || set.size.is_some();
+        if self.getattr(ino)?.kind != Kind::Directory && (changes || set.clear_set_id) {
             self.drop_capability(ino);
         }
         if let Some(mode) = set.mode {

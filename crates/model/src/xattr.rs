@@ -104,7 +104,7 @@ impl Model {
         Ok(())
     }
 
-    /// File capabilities go with a change of owner, size or contents.
+    /// File capabilities go with a change of owner, size or contents; directories keep theirs.
     pub(crate) fn drop_capability(&mut self, ino: Ino) {
         if let Some(inode) = self.inodes.get_mut(&ino) {
             inode.xattrs.remove(CAPABILITY);
