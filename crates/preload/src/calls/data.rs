@@ -531,7 +531,10 @@ pub(crate) fn pwritev(args: &Args, has_flags: bool) -> Served {
     let has = |flag: i32| flags & flag as u64 != 0;
     let durable = has(libc::RWF_DSYNC) || has(libc::RWF_SYNC);
     let append = match (has(libc::RWF_APPEND), has(RWF_NOAPPEND)) {
-        (true, true) => return file(fd).map(|_| fail(libc::EINVAL)),
+        (true, true) => {
+            let writes = file(fd)?.description.writes();
+            return Some(fail(if writes { libc::EINVAL } else { libc::EBADF }));
+        }
         (append, never) => Append::new(append, never),
     };
     writev_at(fd, (at, count), place, How { append, durable })
