@@ -119,12 +119,14 @@ mod tasks {
         assert_eq!(write(&file, b"ab", 2, RWF_NOAPPEND), 2);
         assert_eq!(write(&file, b"cd", -1, RWF_NOAPPEND), 2);
         assert_eq!(file.stream_position().unwrap(), 8);
-        let refused = |file: &File| {
-            assert_eq!(write(file, b"!", 0, RWF_NOAPPEND | libc::RWF_APPEND), -1);
+        let refused = |file: &File, offset: i64| {
+            assert_eq!(write(file, b"!", offset, RWF_NOAPPEND | libc::RWF_APPEND), -1);
             std::io::Error::last_os_error().raw_os_error()
         };
-        assert_eq!(refused(&file), Some(libc::EINVAL));
-        assert_eq!(refused(&File::open(place().join("log")).unwrap()), Some(libc::EBADF));
+        assert_eq!(refused(&file, 0), Some(libc::EINVAL));
+        let file_to_read = File::open(place().join("log")).unwrap();
+        assert_eq!(refused(&file_to_read, 0), Some(libc::EBADF));
+        assert_eq!(refused(&file_to_read, -2), Some(libc::EINVAL));
         assert_eq!(write(&file, b"e", 0, 0), 1);
         assert_eq!(fs::read(place().join("log")).unwrap(), b"01ab45cd89e");
     }

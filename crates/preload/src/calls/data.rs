@@ -533,7 +533,8 @@ pub(crate) fn pwritev(args: &Args, has_flags: bool) -> Served {
     let append = match (has(libc::RWF_APPEND), has(RWF_NOAPPEND)) {
         (true, true) => {
             let writes = file(fd)?.description.writes();
-            return Some(fail(if writes { libc::EINVAL } else { libc::EBADF }));
+            let is_negative = matches!(place, At::Offset(offset) if offset > i64::MAX as u64);
+            return Some(fail(if writes || is_negative { libc::EINVAL } else { libc::EBADF }));
         }
         (append, never) => Append::new(append, never),
     };
