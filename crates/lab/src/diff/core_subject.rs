@@ -271,7 +271,7 @@ fn on(subject: &impl OnFs, ino: Ino, action: &Action, now_ns: i64) -> Result<Out
 
 /// Empties the last slot, or has it stay. Where others have it stay meanwhile, or take the room, that is all.
 fn leave(fs: &Fs, ctx: &Ctx, stays: bool) -> Result<(), FsError> {
-    let last = fs.pm().slot_count() - 1;
+    let Some(last @ 1..) = fs.pm().slot_count().checked_sub(1) else { return Ok(()) };
     if stays {
         return fs.end_leaving(ctx, last);
     }
