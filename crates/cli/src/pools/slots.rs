@@ -294,7 +294,7 @@ pub(crate) fn refuse_twice(paths: &[PathBuf]) -> Result<()> {
     let mut seen: Vec<(PathBuf, FileIdentity, &Path)> = Vec::new();
     for path in paths {
         let real = real_path(path);
-        let file = fs::metadata(&real).ok().map(|file| (file.dev(), file.ino()));
+        let file = file_identity(&real);
         let same = seen
             .iter()
             .find(|(other, other_file, _)| *other == real || file.is_some() && file == *other_file);
@@ -312,8 +312,11 @@ pub(crate) fn refuse_twice(paths: &[PathBuf]) -> Result<()> {
 
 /// Whether two paths lead to one file, which is there.
 pub(crate) fn is_same_file(one: &Path, other: &Path) -> bool {
-    let file = |path: &Path| fs::metadata(path).ok().map(|file| (file.dev(), file.ino()));
-    one == other || file(one).is_some_and(|found| file(other) == Some(found))
+    one == other || file_identity(one).is_some_and(|file| file_identity(other) == Some(file))
+}
+
+fn file_identity(path: &Path) -> FileIdentity {
+    fs::metadata(path).ok().map(|file| (file.dev(), file.ino()))
 }
 
 /// A path without symbolic links and dots; of one that is not there, as far as it is.
