@@ -72,6 +72,25 @@ fn the_nearest_choice_holds() {
 }
 
 #[test]
+fn the_size_of_slots_is_told_of_who_chose_it_and_where_slots_are_written() {
+    let Some(scratch) = Scratch::for_mount("the_size_of_slots_is_told") else { return };
+    let _alone = alone();
+    let slot = scratch.pool();
+    for (options, bytes, told) in [
+        ("method=lawn,lawn_slot=256", 256, "writes    lawn; lawn in slots of 256 bytes"),
+        ("lawn_slot=512", 512, "writes    auto; lawn in slots of 512 bytes"),
+        ("method=auto", 64, "writes    auto\n"),
+    ] {
+        novale(&["mount", "-o", options, &slot, &scratch.dir()]).ok();
+        assert_eq!(facts(&slot)["lawn_slot"], bytes, "{options}");
+        let info = novale(&["info", &slot]).ok();
+        assert!(info.contains(told), "{options}: {info}");
+        novale(&["umount", &scratch.dir()]).ok();
+    }
+    assert!(facts(&slot)["lawn_slot"].is_null());
+}
+
+#[test]
 fn others_do_not_choose() {
     let Some(scratch) = Scratch::for_mount("others_do_not_choose") else { return };
     let _alone = alone();

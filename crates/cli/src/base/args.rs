@@ -451,7 +451,7 @@ pub(crate) struct InfoArgs {
 #[command(group = ArgGroup::new("choice").required(true).multiple(true).args(["method", "mode"]))]
 #[command(after_help = "Examples:
   novale set --method adl /mnt/database
-  novale set --method none /mnt/database     the mount's choice again
+  novale set --method none /mnt/database     the mount's default again
   novale set --mode buffered /mnt/build
   novale info /mnt/database")]
 pub(crate) struct SetArgs {
@@ -484,7 +484,7 @@ impl ValueEnum for ChosenMode {
     fn to_possible_value(&self) -> Option<PossibleValue> {
         match self.0 {
             Some(mode) => mode.to_possible_value(),
-            None => Some(PossibleValue::new("none").help("The mount's choice")),
+            None => Some(PossibleValue::new("none").help("The mount's default")),
         }
     }
 }
@@ -512,7 +512,7 @@ impl ValueEnum for ChosenMethod {
     fn to_possible_value(&self) -> Option<PossibleValue> {
         match self.0 {
             Some(method) => method.to_possible_value(),
-            None => Some(PossibleValue::new("none").help("The mount's choice")),
+            None => Some(PossibleValue::new("none").help("The mount's default")),
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
-use novale_core::{Mode, PoolInfo, UpdatePolicy};
+use novale_core::{Mode, PoolInfo, SlotLines, UpdatePolicy};
 use novale_layout::RoFeature;
 use serde::Serialize;
 use uuid::Uuid;
@@ -53,6 +53,8 @@ struct PoolFacts {
     commits: Option<String>,
     /// Which methods writes take, as `--method` names them.
     method: Option<String>,
+    /// How many bytes `lawn` writes as one.
+    lawn_slot: Option<u32>,
     /// When writes become durable, in words; none where all are when they return.
     mode: Option<String>,
     /// The memory that is emulated, in words.
@@ -213,13 +215,14 @@ fn facts(found: &Found) -> Result<PoolFacts> {
     let said = match (used_by, mounted.first()) {
         (Some(_), Some(mount)) => ask::ask(mount, ask::ANSWER_MAX).map(|said| {
             let failed = said.facts.as_ref().map(|facts| facts.failed_slots.clone());
+            let lawn_slot = said.facts.as_ref().map(|facts| facts.lawn_slot);
             let words = |facts: Facts| [facts.commits, facts.method, facts.mode, facts.device];
-            (said.space, said.facts.map(words), failed.unwrap_or_default())
+            (said.space, said.facts.map(words), failed.unwrap_or_default(), lawn_slot)
         }),
-        (None, _) => Ok((slots::space(found), None, Vec::new())),
-        (Some(_), None) => Ok((None, None, Vec::new())),
+        (None, _) => Ok((slots::space(found), None, Vec::new(), None)),
+        (Some(_), None) => Ok((None, None, Vec::new(), None)),
     };
-    let (answers, (space, words, failed)) = (said.is_ok(), said.unwrap_or_default());
+    let (answers, (space, words, failed, lawn_slot)) = (said.is_ok(), said.unwrap_or_default());
     let words = words.unwrap_or_default().map(|word| Some(word).filter(|word| !word.is_empty()));
     let [commits, method, mode, device] = words;
     let [features_compat, features_ro_compat, features_incompat] = info.features;
@@ -261,6 +264,7 @@ fn facts(found: &Found) -> Result<PoolFacts> {
         mounted_at: mounted.iter().map(|mount| mount.target.display().to_string()).collect(),
         commits,
         method,
+        lawn_slot: lawn_slot.filter(|bytes| *bytes != 0),
         mode,
         device,
         bytes_free: space.map(|space| page_bytes(space.pages_available)),
@@ -312,7 +316,13 @@ fn show(facts: &PoolFacts, survives: &str) -> Result<()> {
         say!("stopped   {}", of_stopped(*pid))?;
     }
     if let Some(method) = &facts.method {
-        say!("writes    {method}")?;
+        // Slots are of `lawn` alone: of another mount they are told where somebody chose their size.
+        let is_told = *method == UpdatePolicy::Lawn.name();
+        let usual = SlotLines::default().bytes();
+        match facts.lawn_slot.filter(|bytes| is_told || *bytes != usual) {
+            Some(bytes) => say!("writes    {method}; lawn in slots of {bytes} bytes")?,
+            None => say!("writes    {method}")?,
+        }
     }
     if let Some(mode) = &facts.mode {
         say!("mode      {mode}")?;

@@ -124,11 +124,11 @@ pub(crate) fn show(files: &[FileFacts], json: bool) -> Result<()> {
         let path = on_one_line(&file.path);
         match &file.own_method {
             Some(own) => say!("{path}: written by {own}, its own choice")?,
-            None => say!("{path}: written by {}, the mount's choice", file.mount_method)?,
+            None => say!("{path}: written by {}, the mount's default", file.mount_method)?,
         }
         match (&file.own_mode, &file.mount_mode) {
             (Some(own), _) => say!("{path}: {own}, its own choice")?,
-            (None, Some(mode)) => say!("{path}: {mode}, the mount's choice")?,
+            (None, Some(mode)) => say!("{path}: {mode}, the mount's default")?,
             (None, None) => {}
         }
     }

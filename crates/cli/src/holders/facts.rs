@@ -44,6 +44,9 @@ pub(crate) struct Facts {
     /// Which methods writes take, as `--method` names them.
     #[serde(default)]
     pub(crate) method: String,
+    /// How many bytes `lawn` writes as one; 0 of a daemon that does not say it.
+    #[serde(default)]
+    pub(crate) lawn_slot: u32,
     /// When writes become durable, in words; nothing where all are when they return.
     #[serde(default)]
     pub(crate) mode: String,
@@ -106,6 +109,7 @@ impl Facts {
         self.pid_namespace = pid_namespace();
         self.commits = commits(&fs);
         fs.update_policy().name().clone_into(&mut self.method);
+        self.lawn_slot = fs.slot_lines().bytes();
         self.mode = mode(&fs);
         self.device = fs.pm().device().map(ToString::to_string).unwrap_or_default();
         Box::new(move || {
