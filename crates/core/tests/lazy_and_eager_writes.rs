@@ -104,6 +104,20 @@ fn an_eager_file_becomes_lazy_when_its_writes_change() {
     assert_eq!(blocks(&fs), 1);
 }
 
+/// Clocks tick every few ms. Verdicts within a tick were told apart by 8 bits: 256 syncs later a page met
+/// what the ghost buffer had of it then, had no new line, and the file was taken for one to be buffered.
+#[test]
+fn syncs_within_a_tick_are_told_apart() {
+    let fs = open_as(pool(&[16 * MB], 2), &options());
+    let ino = create(&fs, "f", &at(0));
+    for sync in 0..2000 {
+        fs.write(&at(0), ino, sync % 64 * 4096, &[1; 64]).unwrap();
+        fs.sync(&at(0), ino).unwrap();
+    }
+    assert_eq!(counted(&fs, Buffering::Verdict), [0, 2000]);
+    assert_eq!(counted(&fs, Buffering::Eager), [1999, 1999]);
+}
+
 #[test]
 fn new_files_begin_as_those_before_them_did() {
     let fs = open_as(pool(&[16 * MB], 2), &options());

@@ -42,7 +42,7 @@ const SHARED: &[Shared] = &[
             "crates/pm/src/device/model.rs",
             "crates/pm/src/purpose.rs",
         ],
-        fingerprint: 0x57d5_5c74_c8dd_bf3a,
+        fingerprint: 0x4ed3_4093_e110_39cf,
     },
 ];
 

@@ -20,14 +20,15 @@ use crate::base::lines::line_mask;
 use crate::inode::view::View;
 
 // Words of the view's last line, after those of [`crate::inode::buffer`].
-/// Writes in the lowest 16 bits, then lines to be flushed and lines written, 20 each, and above how many
+/// Writes in the lowest 14 bits, then lines to be flushed and lines written, 18 each, and above how many
 /// verdicts there were.
 const TALLY: usize = 6;
 /// What [`Verdict`] says; of a directory, how its new files fared, and in the lowest byte the score.
 const VERDICT: usize = 7;
 
-const WRITES_BITS: u32 = 16;
-const LINES_BITS: u32 = 20;
+const WRITES_BITS: u32 = 14;
+/// As many as the lines that the buffer has of a file.
+const LINES_BITS: u32 = 18;
 const LINES_MAX: u64 = (1 << LINES_BITS) - 1;
 const WRITES_MAX: u64 = (1 << WRITES_BITS) - 1;
 const VERDICTS_SHIFT: u32 = WRITES_BITS + 2 * LINES_BITS;
@@ -126,7 +127,7 @@ impl View<'_> {
         }
     }
 
-    /// How many verdicts there were, in 8 bits.
+    /// How many verdicts there were, in 14 bits: more than come within a tick of a coarse clock (4 ms).
     fn verdicts(&self) -> u64 {
         self.hint(TALLY).map_or(0, |word| word.load(Relaxed)) >> VERDICTS_SHIFT
     }
