@@ -9,6 +9,7 @@ use novale_pm::Device;
 
 use crate::Common;
 use crate::hinfs::{Accuracy, Bar, ratio, while_written_back};
+use crate::hinfs_model::by_blocks;
 use crate::place::{MB, Place};
 use crate::report::{Cell, Report};
 use crate::shapes::Shape;
@@ -219,5 +220,7 @@ pub(crate) fn measure(
     let setup = vec![("memory", place.describe()), ("rounds", common.rounds.to_string())];
     let title = format!("the trace {}, time by call (HiNFS, figure 13)", trace.name);
     let report = Report { name: "hinfs-13", title, setup, columns, rows };
-    Ok((report, Accuracy { name: trace.name.clone(), counters }))
+    let line_ns = device.write_ns.unwrap_or(0);
+    let by_blocks = Some(by_blocks(&trace.calls, line_ns));
+    Ok((report, Accuracy { name: trace.name.clone(), counters, by_blocks }))
 }

@@ -14,6 +14,7 @@ mod calls;
 mod directory;
 mod filebench;
 mod hinfs;
+mod hinfs_model;
 mod hinfs_trace;
 mod killed;
 mod lawn;
