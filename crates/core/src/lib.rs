@@ -58,5 +58,6 @@ pub use pool::{
 pub use space::leaving::{
     EmptyProgress, EmptyState, OfferedSlot, SlotAsk, ask_of_slots, slots_asked, wait_for_slots,
 };
+pub use space::wear::ColdMove;
 pub use write::range::copy::{COPY_BYTES_MAX, Place};
 pub use write::range::scattered::Piece;

@@ -6,8 +6,8 @@ mod support;
 
 use novale_arena::Arena;
 use novale_core::{
-    Ctx, Form, Fs, Ino, MkfsOptions, NewInode, Node, OpenOptions, Placement, Serial, SetAttr,
-    UpdatePolicy, inspect, live_wear, mkfs, saved_wear,
+    ColdMove, Ctx, Form, Fs, Ino, MkfsOptions, NewInode, Node, OpenOptions, Placement, Serial,
+    SetAttr, UpdatePolicy, inspect, live_wear, mkfs, saved_wear,
 };
 use novale_layout::{FileKind, PmAddr, WEAR_PAGE};
 use novale_pm::{Pm, PmOptions, Purpose};
@@ -237,4 +237,76 @@ fn a_hot_slot_without_a_cooler_one_is_not_copied_within() {
     }
     let lines = since(&fs, &before);
     assert!(lines[0] < 5000 * 8, "{lines:?}");
+}
+
+/// A pool of two slots, the first of which is full of files that were last changed at 5.
+fn full_of_old_files() -> Pm {
+    let options = OpenOptions { placement: Placement::Single, ..wasa(UpdatePolicy::Cow) };
+    let fs = open_as(pool(&[32 * MB; 2], 2), &options);
+    for old in 0..OLD_FILES {
+        let ino = file(&fs, &[b'a' + old]);
+        fs.write(&CTX, ino, 0, &vec![old; 1 << 20]).unwrap();
+    }
+    fs.close().unwrap();
+    fs.into_pm()
+}
+
+const OLD_FILES: u8 = 33;
+const LATER: Ctx = Ctx { now_ns: 1000, hint: 0 };
+
+/// Overwrites pages of a file again and again.
+fn wear_out(fs: &Fs, ino: Ino, writes: u64) -> Vec<u64> {
+    let before = fs.wear().unwrap();
+    for turn in 0..writes {
+        fs.write(&LATER, ino, turn % 64 * PAGE, &[8; 4096]).unwrap();
+    }
+    since(fs, &before)
+}
+
+/// Allocation alone can't help where the slot that is worn least has no room.
+#[test]
+fn pages_that_nobody_writes_make_room_in_the_slot_that_is_worn_least() {
+    let fs = open_as(full_of_old_files(), &wasa(UpdatePolicy::Cow));
+    let ino = file(&fs, b"new");
+    assert_eq!(fs.cold_move().unwrap(), None, "no slot has got much more than another");
+    wear_out(&fs, ino, 20_000);
+    let without = wear_out(&fs, ino, 5000);
+    assert!(without[0] < without[1] / 20, "{without:?}");
+    let cold = ColdMove { from: 0, to: 1, pages: 8192 / 16 };
+    assert_eq!(fs.cold_move().unwrap(), Some(cold));
+    // Nothing is that old, and nobody is asked twice.
+    assert_eq!(fs.move_cold(&LATER, cold, 5, &mut |_| true).unwrap(), 0);
+    assert_eq!(fs.move_cold(&LATER, cold, 1000, &mut |_| false).unwrap(), 64);
+    let mut told = 0;
+    let mut step = |pages| {
+        told += pages;
+        true
+    };
+    let moved = fs.move_cold(&LATER, cold, 1000, &mut step).unwrap();
+    assert_eq!((moved, told), (512, 512));
+    assert_eq!(fs.cold_move().unwrap(), None, "there is room now");
+    let with = wear_out(&fs, ino, 5000);
+    assert!(with[0] > with[1], "{with:?}");
+    for old in 0..OLD_FILES {
+        let found = fs.lookup(&LATER, Node::current(Ino::ROOT), &[b'a' + old]).unwrap();
+        assert_eq!(found.ctime_ns, 5);
+        let mut bytes = vec![0; 1 << 20];
+        fs.read(&LATER, found.ino, 0, &mut bytes).unwrap();
+        assert!(bytes.iter().all(|byte| *byte == old), "{old}");
+    }
+    fs.close().unwrap();
+    verify(&fs.into_pm());
+}
+
+/// What has no room stays, and is where it was.
+#[test]
+fn no_page_goes_to_a_slot_without_room() {
+    let fs = open_as(full_of_old_files(), &wasa(UpdatePolicy::Cow));
+    let back = ColdMove { from: 1, to: 0, pages: 100 };
+    let free = fs.statfs().unwrap().pages_free;
+    let moved = fs.move_cold(&LATER, back, 1000, &mut |_| true).unwrap();
+    assert!(moved < 64, "{moved}");
+    assert_eq!(fs.statfs().unwrap().pages_free, free);
+    fs.close().unwrap();
+    verify(&fs.into_pm());
 }

@@ -98,28 +98,34 @@ impl Fs {
         slot: u8,
         step: &mut dyn FnMut(u64) -> bool,
     ) -> Result<EmptyRound> {
-        let arena = self.arena();
         self.drain_lanes(ctx)?;
         let mut round = EmptyRound::default();
+        self.each_inode(&mut |ino| {
+            self.empty_inode(ctx, ino, slot, step, &mut round)?;
+            Ok(!round.is_stopped)
+        })?;
+        Ok(round)
+    }
+
+    /// Visits the numbers of all inodes in use, until told to stop.
+    pub(super) fn each_inode(&self, visit: &mut dyn FnMut(Ino) -> Result<bool>) -> Result<()> {
+        let arena = self.arena();
         let mut first = 0;
         while first < self.inodes.chunk_count(arena)? * INODES_PER_CHUNK {
             let index = usize::try_from(first % INODES_PER_CHUNK / 64).unwrap_or(0);
             let used = self.inodes.word(arena, first / INODES_PER_CHUNK, index)?;
             for number in (first..first + 64).filter(|number| used >> (number % 64) & 1 != 0) {
-                if number > 0 {
-                    self.empty_inode(ctx, Ino::new(number), slot, step, &mut round)?;
-                }
-                if round.is_stopped {
-                    return Ok(round);
+                if number > 0 && !visit(Ino::new(number))? {
+                    return Ok(());
                 }
             }
             first += 64;
         }
-        Ok(round)
+        Ok(())
     }
 
-    /// Gives what lanes hold back, so that nothing of the slot is in hand there.
-    fn drain_lanes(&self, ctx: &Ctx) -> Result<()> {
+    /// Gives what lanes hold back, so that nothing of a slot is in hand there.
+    pub(super) fn drain_lanes(&self, ctx: &Ctx) -> Result<()> {
         let _one = self.emptying.lock().unwrap_or_else(PoisonError::into_inner);
         let call = self.begin(OpKind::Manage, ctx)?;
         self.allocator.drain(self.arena(), &call.op)
@@ -186,7 +192,7 @@ impl Fs {
             }
             if is_there {
                 self.settle_pages(&call, &locked)?;
-                *moved += self.move_pages_out(&call, &locked, slot, page)?;
+                *moved += self.move_pages(&call, &locked, (slot, None), page)?;
             }
             if let Some(page) = page {
                 return Ok(Left::From(page));
@@ -198,14 +204,14 @@ impl Fs {
     }
 
     /// Stores what is buffered of a file, and takes its pairs apart: what moves pages knows of one copy.
-    fn settle_pages(&self, call: &Call<'_>, locked: &Locked<'_>) -> Result<()> {
+    pub(super) fn settle_pages(&self, call: &Call<'_>, locked: &Locked<'_>) -> Result<()> {
         self.flush(call, locked)?;
         if locked.kind == FileKind::Directory { Ok(()) } else { self.unpair_all(call, locked) }
     }
 
     /// The first page of a file from one on that is in the slot, and that there is one; of a long stretch
     /// without any the page behind it, and of one to the end none.
-    fn next_there(
+    pub(super) fn next_there(
         &self,
         locked: &Locked<'_>,
         slot: u8,
@@ -223,12 +229,13 @@ impl Fs {
         Ok((Some(from), false))
     }
 
-    /// Copies the next pages of a file that are in the slot; says how many.
-    fn move_pages_out(
+    /// Copies the next pages of a file that are in a slot, to another one or wherever there is room; says how
+    /// many.
+    pub(super) fn move_pages(
         &self,
         call: &Call<'_>,
         locked: &Locked<'_>,
-        slot: u8,
+        (slot, to): (u8, Option<u8>),
         first: Option<u64>,
     ) -> Result<u64> {
         let (view, arena) = (&locked.view, self.arena());
@@ -253,7 +260,10 @@ impl Fs {
             return Ok(0);
         }
         let mut tx = FileTx::begin(self, call, locked);
-        tx.take(count, Need::Growth)?;
+        match to {
+            Some(to) => tx.take_in(to, count)?,
+            None => tx.take(count, Need::Growth)?,
+        }
         let moved = match_extents(&runs, tx.extents());
         let mut bytes = Box::new([0; PAGE_BYTES]);
         let pages = runs.iter().flat_map(|(first, pages)| *first..first + pages);

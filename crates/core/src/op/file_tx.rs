@@ -167,6 +167,12 @@ impl<'a> FileTx<'a> {
         Ok(())
     }
 
+    /// The same of one slot, where it has room.
+    pub(crate) fn take_in(&mut self, slot: u8, pages: u64) -> Result<()> {
+        self.taken.extents = self.fs.take_pages_in(self.call, slot, pages)?;
+        Ok(())
+    }
+
     /// The pages that were taken.
     pub(crate) fn extents(&self) -> &Extents {
         &self.taken.extents

@@ -56,6 +56,11 @@ impl Fs {
         Ok(extents)
     }
 
+    /// The same of one slot.
+    pub(crate) fn take_pages_in(&self, call: &Call<'_>, slot: u8, pages: u64) -> Result<Extents> {
+        self.allocator.take_all_in(self.arena(), &call.op, call.hint, slot, pages)
+    }
+
     /// Frees pages that nothing durable names any more.
     pub(crate) fn give(&self, call: &Call<'_>, extents: &Extents) -> Result<()> {
         // One page goes by a single store, and is known to be kept then: the notes go after it.

@@ -32,7 +32,7 @@ use crate::space::failed::{failed_slots, has_slot, is_lost};
 use crate::space::lane::Lane;
 use crate::space::leaving::{closed_slots, is_closed, leaving_slots};
 use crate::space::ranges::{AddedSlot, Ranges, SlotRanges};
-use crate::space::wear::{SLOTS_MAX, Wear};
+use crate::space::wear::{ColdMove, SLOTS_MAX, Wear};
 
 /// Largest extent that a lane takes at once, in pages: one range.
 const LANE_EXTENT_PAGES_MAX: u64 = 512;
@@ -376,6 +376,53 @@ impl Allocator {
         Ok(extents)
     }
 
+    /// As [`Self::take_all`], of one slot and no other, as what lets the pool grow fuller.
+    pub(crate) fn take_all_in(
+        &self,
+        arena: &Arena,
+        op: &Op<'_>,
+        hint: u32,
+        slot: u8,
+        pages: u64,
+    ) -> Result<Extents> {
+        let mut extents = Extents::default();
+        let mut missing = pages;
+        let lane = self.lane(arena, op, hint)?;
+        while missing > 0 {
+            let may = !is_closed(arena, PmAddr::new(slot, 0)) && arena.grants();
+            let found = if may && self.pages_spare(arena)? >= missing {
+                self.ranges.take_in_slot(arena, op, slot.into(), lane.cursor(), (missing, 1))?
+            } else {
+                None
+            };
+            let Some(found) = found else {
+                drop(lane);
+                self.give(arena, op, hint, &extents)?;
+                return Err(Error::NoSpace);
+            };
+            self.hold(arena, op, &lane, found)?;
+            if let Some(extent) = lane.bump(op, missing)? {
+                missing -= extent.pages;
+                extents.push(extent);
+            }
+        }
+        Ok(extents)
+    }
+
+    /// Free pages that no lane holds, less those that are kept back.
+    fn pages_spare(&self, arena: &Arena) -> Result<u64> {
+        let kept_back = self.reserve + self.pages_reserved(arena)?;
+        Ok(self.pages_unclaimed(arena)?.saturating_sub(kept_back))
+    }
+
+    /// Which way pages that nobody writes are to go, if any.
+    pub(crate) fn cold_move(&self, arena: &Arena) -> Result<Option<ColdMove>> {
+        if !self.wear.is_asked() || closed_slots(arena) != 0 {
+            return Ok(None);
+        }
+        self.wear.cold_move(arena, &self.free_by_slot(arena)?)
+    }
+
     /// Replaces what is left of a lane's extent by one that holds `want` pages, if it can.
     fn refill(
         &self,
@@ -385,9 +432,7 @@ impl Allocator {
         want: u64,
         need: Need,
     ) -> Result<()> {
-        let free = self.free_word(arena)?;
-        let left = self.pages_unclaimed(arena)?;
-        let spare = left.saturating_sub(self.reserve + self.pages_reserved(arena)?);
+        let spare = self.pages_spare(arena)?;
         if need == Need::Growth && spare < want {
             return Ok(());
         }
@@ -396,10 +441,22 @@ impl Allocator {
         let target = want.min(LANE_EXTENT_PAGES_MAX).max(fair.min(most));
         let turn =
             Turn { lane: lane.index().into(), lanes: self.lane_count, turn: lane.next_turn() };
-        let found = self.find_extent(arena, op, turn, lane.cursor(), target)?;
-        let Some((extent, cursor)) = found else {
-            return Ok(());
-        };
+        match self.find_extent(arena, op, turn, lane.cursor(), target)? {
+            Some(found) => self.hold(arena, op, lane, found),
+            None => Ok(()),
+        }
+    }
+
+    /// Has a lane hold an extent that was found, with where to go on next time, in place of what is left of
+    /// its own.
+    fn hold(
+        &self,
+        arena: &Arena,
+        op: &Op<'_>,
+        lane: &Lane<'_>,
+        (extent, cursor): (Extent, u64),
+    ) -> Result<()> {
+        let free = self.free_word(arena)?;
         self.wear.expect(arena, extent.addr.slot(), extent.pages)?;
         // Never below none: a client that dies between the two steps leaves it a little too low or
         // too high.

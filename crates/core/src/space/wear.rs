@@ -30,6 +30,10 @@ const TAKES: u64 = 512;
 const COOL_PAGES: u64 = 128;
 /// How many pages more than its share a slot has got that overwrites move away from.
 const HOT_PAGES: u64 = 4096;
+/// The room that a slot below the mean is to have for what is new, in pages: a quarter of [`HOT_PAGES`], so that
+/// what is moved for it wears less than the skew that it mends; of a small slot this part of it.
+const COLD_PAGES: u64 = HOT_PAGES / 4;
+const COLD_SHARE: u64 = 16;
 
 // Words of the table; then a line for each slot.
 /// A bit for each slot that freed pages are given out from.
@@ -51,6 +55,50 @@ pub(crate) struct SlotCells {
     pub(crate) pages: u64,
     /// Writes that a cell endures, 0: unknown.
     pub(crate) endurance: u64,
+}
+
+/// Pages that nobody writes are to be moved from one slot to another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ColdMove {
+    /// The slot that is to get room for what is new.
+    pub from: u8,
+    /// The slot that they go to.
+    pub to: u8,
+    /// How many; the last step may move some more.
+    pub pages: u64,
+}
+
+/// How far the slots were worn at one moment.
+struct Worn {
+    lines: Vec<u64>,
+    cells: Vec<SlotCells>,
+}
+
+impl Worn {
+    fn slots(&self) -> std::ops::Range<usize> {
+        0..self.lines.len()
+    }
+
+    /// How far a slot is worn, had it got so many pages less.
+    fn of(&self, slot: usize, less_pages: u64) -> f64 {
+        let cells = self.cells.get(slot).copied();
+        let cells = cells.unwrap_or(SlotCells { pages: 1, endurance: 1 });
+        let lines = self.lines.get(slot).copied().unwrap_or(0);
+        wear(lines.saturating_sub(less_pages * LINES_PER_PAGE), cells.pages, cells.endurance)
+    }
+
+    fn mean(&self) -> f64 {
+        let all = self.lines.iter().fold(0u64, |sum, lines| sum.saturating_add(*lines));
+        wear_of_all(all, self.cells.iter().map(|cells| (cells.pages, cells.endurance)))
+    }
+
+    /// Whether a slot that is worn less than the mean has so many free pages.
+    fn takes_what_is_new(&self, free: &[u64], room: impl Fn(&SlotCells) -> u64) -> bool {
+        let mean = self.mean();
+        let slots = self.cells.iter().zip(free).enumerate();
+        let mut slots = slots.filter(|(slot, _)| self.of(*slot, 0) < mean);
+        slots.any(|(_, (cells, free))| *free >= room(cells))
+    }
 }
 
 /// How far the slots are worn.
@@ -201,33 +249,51 @@ impl Wear {
         sent.iter().take(self.slot_count()).enumerate().map(with_base).collect()
     }
 
+    /// How far the slots are worn just now.
+    fn worn(&self, arena: &Arena) -> Result<Worn> {
+        Ok(Worn { lines: self.lines(arena)?, cells: self.cells().collect() })
+    }
+
     /// Adds up anew what has reached the slots, and says which are cool, and which hot.
     pub(crate) fn refresh(&self, arena: &Arena, free: &[u64]) -> Result<()> {
-        let lines = self.lines(arena)?;
-        let worn = |slot: usize, more_pages: u64| {
-            let cells = self.cells().nth(slot).unwrap_or(SlotCells { pages: 1, endurance: 1 });
-            let lines = lines.get(slot).copied().unwrap_or(0);
-            wear(lines.saturating_sub(more_pages * LINES_PER_PAGE), cells.pages, cells.endurance)
-        };
-        let with_room =
-            (0..lines.len()).filter(|slot| free.get(*slot).is_some_and(|free| *free > 0));
-        let coolest = with_room.map(|slot| worn(slot, 0)).min_by(f64::total_cmp);
-        let all = lines.iter().fold(0u64, |sum, lines| sum.saturating_add(*lines));
-        let mean = wear_of_all(all, self.cells().map(|cells| (cells.pages, cells.endurance)));
+        let worn = self.worn(arena)?;
+        let with_room = worn.slots().filter(|slot| free.get(*slot).is_some_and(|free| *free > 0));
+        let coolest = with_room.map(|slot| worn.of(slot, 0)).min_by(f64::total_cmp);
+        let mean = worn.mean();
         // A page that leaves a hot slot needs a place to go.
-        let has_refuge = (0..lines.len()).any(|slot| {
-            free.get(slot).is_some_and(|free| *free >= COOL_PAGES) && worn(slot, 0) < mean
-        });
+        let has_refuge = worn.takes_what_is_new(free, |_| COOL_PAGES);
         let (mut cool, mut hot) = (0u64, 0u64);
-        for (slot, expected) in lines.iter().enumerate() {
+        for (slot, expected) in worn.lines.iter().enumerate() {
             self.slot(arena, slot)?[EXPECTED].store(*expected, Relaxed);
-            let is_cool = coolest.is_none_or(|coolest| worn(slot, COOL_PAGES) <= coolest);
+            let is_cool = coolest.is_none_or(|coolest| worn.of(slot, COOL_PAGES) <= coolest);
             cool |= u64::from(is_cool) << slot;
-            hot |= u64::from(has_refuge && worn(slot, HOT_PAGES) > mean) << slot;
+            hot |= u64::from(has_refuge && worn.of(slot, HOT_PAGES) > mean) << slot;
         }
         self.word(arena, COOL)?.store(cool, Relaxed);
         self.word(arena, HOT)?.store(hot, Relaxed);
         Ok(())
+    }
+
+    /// Which way pages that nobody writes are to go: from the slot that is worn least to the most worn that
+    /// has room. Where no slot has got much more than its share there is no need, nor where one below the
+    /// mean has room for what is new.
+    pub(crate) fn cold_move(&self, arena: &Arena, free: &[u64]) -> Result<Option<ColdMove>> {
+        let worn = self.worn(arena)?;
+        let mean = worn.mean();
+        let room = |cells: &SlotCells| (cells.pages / COLD_SHARE).min(COLD_PAGES);
+        let is_skewed = worn.slots().any(|slot| worn.of(slot, HOT_PAGES) > mean);
+        if !is_skewed || worn.takes_what_is_new(free, room) {
+            return Ok(None);
+        }
+        let by_wear = |a: &usize, b: &usize| worn.of(*a, 0).total_cmp(&worn.of(*b, 0));
+        let Some(from) = worn.slots().min_by(by_wear) else { return Ok(None) };
+        let pages = worn.cells.get(from).map_or(0, room);
+        // It is not to be full itself then.
+        let has_room = |slot: &usize| free.get(*slot).is_some_and(|free| *free >= 2 * pages);
+        let to = worn.slots().filter(has_room).filter(|slot| worn.of(*slot, 0) > mean);
+        let Some(to) = to.max_by(by_wear) else { return Ok(None) };
+        let number = |slot| u8::try_from(slot).unwrap_or(0);
+        Ok(Some(ColdMove { from: number(from), to: number(to), pages }))
     }
 
     /// The next wear line of each slot. Its number counts as used from now on, so that one that is cut off
