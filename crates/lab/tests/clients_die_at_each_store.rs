@@ -210,7 +210,7 @@ fn while_they_map_and_unmap_files() {
     }
 }
 
-/// Another one goes on, and the slot can be taken out in the end.
+/// Another one goes on, and the slot can be taken out in the end. So it is where pages that nobody writes move.
 #[test]
 fn while_they_empty_a_slot() {
     let file = |name| {
@@ -221,7 +221,7 @@ fn while_they_empty_a_slot() {
     };
     let setup: String = ["d", "e", "f", "g", "h"].map(file).concat()
         + "setxattr /g name=user.long mode=any len=6000 fill=4\nwrite /g offset=100 len=64 fill=2\n";
-    let (leave, stay) = ("leave / stays=0", "leave / stays=1");
+    let (leave, stay, cold) = ("leave / stays=0", "leave / stays=1", "leave / stays=2");
     for (mode, points, stride, power) in [
         (Mode::Strict, Points::Pool, one_in(3), true),
         (Mode::Buffered, Points::Pool, one_in(3), true),
@@ -233,7 +233,7 @@ fn while_they_empty_a_slot() {
         let core = CoreOptions { mode, ..CoreOptions::new(slots, 2, Form::Single) };
         let options = DeathOptions { core, points, stride, first: 0, power, seed: 6 };
         let mut total = DeathSummary::default();
-        for (before, victim) in [("", leave), (leave, stay)] {
+        for (before, victim) in [("", leave), (leave, stay), ("", cold)] {
             let setup = parse_steps(&format!("{setup}\n{before}")).unwrap();
             let victim = parse_steps(victim).unwrap().remove(0);
             match die_everywhere(&setup, &victim, &options) {

@@ -155,7 +155,7 @@ pub(crate) struct MountArgs {
     /// Mount options, separated by commas: ro rw remount allow_other noatime relatime strictatime
     /// nosuid suid nodev dev noexec exec nosymfollow symfollow acl noacl user_xattr nouser_xattr
     /// threads=N grace=SECONDS, and for fstab log=FILE arena_max=SIZE index_memory=SIZE pace=SIZE form=FORM
-    /// method=METHOD placement=PLACEMENT lawn_slot=BYTES mode=MODE buffer=SIZE write_back=SECONDS
+    /// cold_after=SECONDS method=METHOD placement=PLACEMENT lawn_slot=BYTES mode=MODE buffer=SIZE write_back=SECONDS
     /// age=SECONDS low=PERCENT high=PERCENT eager=SECONDS unit=UNIT device=DEVICE populate direct map=WHAT quiet.
     /// What mount(8) and fstab add is taken as well. dirsync and lazytime change nothing, nor does sync but in mode buffered, where every write is durable then:
     /// every other operation is durable when it returns. An argument wins
@@ -225,9 +225,13 @@ pub(crate) struct MountArgs {
     #[arg(long, value_parser = parse_size, value_name = "SIZE")]
     pub(crate) index_memory: Option<u64>,
     /// Bytes a second that the daemon moves at most when it empties a slot, with a suffix, where `novale slot
-    /// remove` does not say, and where it goes on with what an earlier one began [default: 16M].
+    /// remove` does not say, where it goes on with what an earlier one began, and of --cold-after [default: 16M].
     #[arg(long, value_parser = parse_size, value_name = "SIZE")]
     pub(crate) pace: Option<u64>,
+    /// Of a pool of several slots: seconds after which a file that nobody has changed may be moved, at that pace,
+    /// to a slot that is worn, so that what is new finds room where the memory is worn least; 0: never [default: 600].
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) cold_after: Option<u32>,
     /// Where the daemon's messages go [default: the system's log, once it is in the background].
     #[arg(long, value_name = "FILE")]
     pub(crate) log: Option<PathBuf>,

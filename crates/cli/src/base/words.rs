@@ -33,6 +33,7 @@ pub(crate) struct Words {
     arena_max: Option<u64>,
     index_memory: Option<u64>,
     pace: Option<u64>,
+    cold_after: Option<u32>,
     form: Option<FormArg>,
     method: Option<MethodArg>,
     placement: Option<PlacementArg>,
@@ -78,6 +79,10 @@ impl Words {
                 self.index_memory = Some(parse_size(size).map_err(wrong)?);
             }
             Some(("pace", size)) => self.pace = Some(parse_size(size).map_err(wrong)?),
+            Some(("cold_after", seconds)) => {
+                let number = seconds.parse().map_err(|_| wrong("a number of seconds".to_owned()));
+                self.cold_after = Some(number?);
+            }
             Some(("form", form)) => self.form = Some(one_of(form).map_err(wrong)?),
             Some(("method", method)) => self.method = Some(one_of(method).map_err(wrong)?),
             Some(("placement", way)) => self.placement = Some(one_of(way).map_err(wrong)?),
@@ -106,6 +111,7 @@ impl Words {
         args.arena_max = args.arena_max.or(self.arena_max);
         args.index_memory = args.index_memory.or(self.index_memory);
         args.pace = args.pace.or(self.pace);
+        args.cold_after = args.cold_after.or(self.cold_after);
         args.form = args.form.or(self.form);
         args.method = args.method.or(self.method);
         args.placement = args.placement.or(self.placement);
@@ -145,6 +151,7 @@ pub(crate) fn running(args: &MountArgs, options: &MountOptions) -> Vec<String> {
     let arena = args.arena_max.map(|bytes| format!("arena_max={bytes}"));
     let index = args.index_memory.map(|bytes| format!("index_memory={bytes}"));
     let pace = args.pace.map(|bytes| format!("pace={bytes}"));
+    let cold = args.cold_after.map(|seconds| format!("cold_after={seconds}"));
     let populate = args.populate.then(|| "populate".to_owned());
     let direct = args.direct.then(|| DIRECT.to_owned());
     let map = args.map.and_then(|map| map.to_possible_value());
@@ -152,8 +159,8 @@ pub(crate) fn running(args: &MountArgs, options: &MountOptions) -> Vec<String> {
     let attributes = options.attribute_words(false).into_iter().map(str::to_owned);
     let quiet = args.quiet.then(|| QUIET.to_owned());
     let own = [
-        form, method, placement, slot, mode, buffer, device, log, arena, index, pace, populate,
-        direct, map, quiet,
+        form, method, placement, slot, mode, buffer, device, log, arena, index, pace, cold,
+        populate, direct, map, quiet,
     ]
     .into_iter()
     .flatten();

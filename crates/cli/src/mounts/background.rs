@@ -90,6 +90,9 @@ fn spawn(request: &Request) -> std::io::Result<Child> {
     if let Some(bytes) = args.pace {
         command.arg("--pace").arg(bytes.to_string());
     }
+    if let Some(seconds) = args.cold_after {
+        command.arg("--cold-after").arg(seconds.to_string());
+    }
     if let Some(log) = &args.log {
         command.arg("--log").arg(log);
     }

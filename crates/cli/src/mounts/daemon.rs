@@ -140,8 +140,13 @@ fn begin(
     changing: &Changing,
 ) -> Result<()> {
     write_back(pool.fs.clone(), voice.clone())?;
-    let pace = empty::pace(request.args.pace);
-    empty::start(pool.fs.clone(), voice.clone(), changing.clone(), (mapping(request), pace))
+    let manner = empty::Manner {
+        mapping: mapping(request),
+        pace: empty::pace(request.args.pace),
+        cold_after: empty::cold_after(request.args.cold_after)
+            .filter(|_| !request.words.options.read_only),
+    };
+    empty::start(pool.fs.clone(), voice.clone(), changing.clone(), manner)
 }
 
 /// The pool; of one that is only read some slots may be missing.

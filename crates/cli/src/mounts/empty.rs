@@ -1,6 +1,7 @@
 //! The daemon's part in a slot's coming and leaving: it adds one, or it empties the slot that leaves while the pool is
 //! used, so many pages a second, until it is asked to let it stay. What is asked, and how far it is, stands in the
-//! arena. One that an earlier daemon has begun with is gone on with.
+//! arena. One that an earlier daemon has begun with is gone on with. While nothing is asked it moves pages that nobody
+//! writes to slots that are worn.
 
 use std::fs;
 use std::path::PathBuf;
@@ -8,7 +9,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use novale_core::{Ctx, EmptyState, Error, Fs, Ino, OfferedSlot, SlotAsk, inspect, look_at_slot};
+use novale_core::{
+    ColdMove, Ctx, EmptyState, Error, Fs, Ino, OfferedSlot, SlotAsk, inspect, look_at_slot,
+};
 use novale_layout::PAGE;
 use novale_pm::{Pm, PmOptions, SlotLock, SlotSpec};
 use novale_posix::wall_clock_ns;
@@ -26,6 +29,18 @@ pub(crate) fn pace(bytes: Option<u64>) -> u32 {
     bytes.map_or(PACE, pages).max(1)
 }
 
+/// Seconds after which a file that nobody has changed is taken to be cold, unless said.
+const COLD_AFTER: u32 = 600;
+
+/// How long a file of a mount that was asked for so many seconds is unchanged when it is cold; none: no file is.
+pub(crate) fn cold_after(seconds: Option<u32>) -> Option<Duration> {
+    let seconds = seconds.unwrap_or(COLD_AFTER);
+    (seconds > 0).then(|| Duration::from_secs(seconds.into()))
+}
+
+/// How often is looked whether cold files are to be moved: a tenth of the time after which they are, within this.
+const COLD_LOOK: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(60));
+
 /// How long nothing is looked at while nothing is asked.
 const IDLE: Duration = Duration::from_secs(600);
 /// How often is looked after files that are mapped.
@@ -39,15 +54,24 @@ const NOT_KNOWN: u8 = u8::MAX;
 /// What was asked, with its number.
 type Ask = (u64, SlotAsk);
 
-/// Starts the thread that does it, which ends with the pool; what others may know of it is told in `changing`, and
-/// a slot that comes is mapped by `mapping`; one that an earlier daemon began with is emptied at `pace`.
+/// How it is done.
+pub(crate) struct Manner {
+    /// How a slot that comes is mapped.
+    pub(crate) mapping: PmOptions,
+    /// At how many pages a second what an earlier daemon began with is emptied, and cold files are moved.
+    pub(crate) pace: u32,
+    /// When a file is cold; none: never.
+    pub(crate) cold_after: Option<Duration>,
+}
+
+/// Starts the thread that does it, which ends with the pool; what others may know of it is told in `changing`.
 pub(crate) fn start(
     fs: Arc<Fs>,
     voice: Arc<Voice>,
     changing: Changing,
-    (mapping, pace): (PmOptions, u32),
+    manner: Manner,
 ) -> Result<()> {
-    let emptier = Emptier { fs, voice, changing, mapping, pace };
+    let emptier = Emptier { fs, voice, changing, manner };
     let run = move || emptier.run();
     std::thread::Builder::new().name("novale-empty".to_owned()).spawn(run).map(drop)?;
     Ok(())
@@ -57,8 +81,7 @@ struct Emptier {
     fs: Arc<Fs>,
     voice: Arc<Voice>,
     changing: Changing,
-    mapping: PmOptions,
-    pace: u32,
+    manner: Manner,
 }
 
 fn now() -> Ctx {
@@ -68,16 +91,17 @@ fn now() -> Ctx {
 impl Emptier {
     fn run(&self) {
         // Of a pool that is just opened nothing is asked: its slots say what was begun.
-        let begun = |_| (0, SlotAsk::Empty(self.begun_for(), self.pace));
+        let begun = |_| (0, SlotAsk::Empty(self.begun_for(), self.manner.pace));
         let mut seen = 0;
         let mut ask = self.fs.leaving_slot().map(begun);
+        let mut cold_after = self.manner.cold_after;
         loop {
             let next = match ask {
                 Some(asked) => {
                     seen = asked.0;
                     self.serve(asked)
                 }
-                None => self.next(seen, IDLE),
+                None => self.idle(seen, &mut cold_after),
             };
             ask = match next {
                 Ok(next) => next,
@@ -108,6 +132,52 @@ impl Emptier {
                 return Ok(next);
             }
         }
+    }
+
+    /// Waits for what is asked next. In between pages that nobody writes make room where the memory is worn least,
+    /// until that fails.
+    fn idle(&self, seen: u64, cold_after: &mut Option<Duration>) -> Result<Option<Ask>, Error> {
+        let Some(age) = *cold_after else { return self.next(seen, IDLE) };
+        let (least, most) = COLD_LOOK;
+        let mut within = (age / 10).clamp(least, most);
+        loop {
+            let asked = self.next(seen, within)?;
+            if asked.is_some() {
+                return Ok(asked);
+            }
+            let mut heard = Heard::default();
+            match self.move_cold(seen, age, &mut heard) {
+                Err(error) if !matches!(error, Error::Closed) => {
+                    self.voice.say(&format!("cold pages stay where they are: {error}"));
+                    *cold_after = None;
+                    return Ok(None);
+                }
+                // Nothing is cold, of all that there is.
+                Ok(Some(0)) => within = age.clamp(least, most),
+                moved => drop(moved?),
+            }
+            let asked = heard.end()?;
+            if asked.is_some() {
+                return Ok(asked);
+            }
+        }
+    }
+
+    /// Moves pages of files that nobody has changed for so long, where that is of use; says how many.
+    fn move_cold(&self, seen: u64, age: Duration, heard: &mut Heard) -> Result<Option<u64>, Error> {
+        let Some(cold) = self.fs.cold_move()? else { return Ok(None) };
+        let (now, age) = (now(), i64::try_from(age.as_nanos()).unwrap_or(i64::MAX));
+        let before = now.now_ns.saturating_sub(age);
+        let moved = self.fs.move_cold(&now, cold, before, &mut |moved| {
+            heard.goes_on(self.next(seen, time_for(moved, self.manner.pace)))
+        })?;
+        if moved > 0 {
+            let ColdMove { from, to, .. } = cold;
+            self.voice.say(&format!(
+                "{moved} pages of files that nobody changes went from slot {from} to slot {to}, which is worn more"
+            ));
+        }
+        Ok(Some(moved))
     }
 
     /// Does what was asked; returns what is asked meanwhile.
@@ -163,7 +233,7 @@ impl Emptier {
         let (process, descriptor) = (offered.process(), offered.descriptor());
         let link = PathBuf::from(format!("/proc/{process}/fd/{descriptor}"));
         let path = fs::read_link(&link).with_context(|| link.display().to_string())?;
-        let options = PmOptions { lock: SlotLock::Shared, ..self.mapping.clone() };
+        let options = PmOptions { lock: SlotLock::Shared, ..self.manner.mapping.clone() };
         let new = Pm::open(&[SlotSpec::new(&link)], &options)?;
         let added = self.fs.add_slot(&now(), new, offered.goes())?;
         if added.is_some() {
@@ -201,18 +271,12 @@ impl Emptier {
         pace: u32,
     ) -> Result<Option<Ask>, Error> {
         loop {
-            let (mut asked, mut failed) = (None, None);
+            let mut heard = Heard::default();
             let round = self.fs.empty_round(&now(), slot, &mut |moved| {
                 self.fs.count_emptied(Some(moved));
-                match self.next(turn, time_for(moved, pace)) {
-                    Ok(next) => asked = next,
-                    Err(error) => failed = Some(error),
-                }
-                asked.is_none() && failed.is_none()
+                heard.goes_on(self.next(turn, time_for(moved, pace)))
             })?;
-            if let Some(error) = failed {
-                return Err(error);
-            }
+            let asked = heard.end()?;
             if round.is_stopped {
                 return Ok(asked);
             }
@@ -237,6 +301,31 @@ impl Emptier {
             if asked.is_some() {
                 return Ok(asked);
             }
+        }
+    }
+}
+
+/// What was heard between the steps of what is under way.
+#[derive(Default)]
+struct Heard {
+    asked: Option<Ask>,
+    failed: Option<Error>,
+}
+
+impl Heard {
+    /// Whether it goes on after what was heard just now.
+    fn goes_on(&mut self, next: Result<Option<Ask>, Error>) -> bool {
+        match next {
+            Ok(next) => self.asked = next,
+            Err(error) => self.failed = Some(error),
+        }
+        self.asked.is_none() && self.failed.is_none()
+    }
+
+    fn end(self) -> Result<Option<Ask>, Error> {
+        match self.failed {
+            Some(error) => Err(error),
+            None => Ok(self.asked),
         }
     }
 }

@@ -129,6 +129,7 @@ fn mount_args(paths: Vec<PathBuf>, words: String) -> MountArgs {
         arena_max: None,
         index_memory: None,
         pace: None,
+        cold_after: None,
         log: None,
         quiet: false,
         daemon: false,

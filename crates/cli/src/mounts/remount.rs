@@ -86,6 +86,7 @@ fn flag_of_a_mount(args: &MountArgs) -> Option<&'static str> {
         ("--arena-max", args.arena_max.is_some()),
         ("--index-memory", args.index_memory.is_some()),
         ("--pace", args.pace.is_some()),
+        ("--cold-after", args.cold_after.is_some()),
         ("--log", args.log.is_some()),
     ];
     given.into_iter().find_map(|(flag, given)| given.then_some(flag))

@@ -68,8 +68,9 @@ impl Fs {
             Ok(moving.moved < which.pages)
         });
         if moving.moved > 0 {
-            // What was freed is for all to take.
+            // What was freed is for all to take, and at once.
             self.drain_lanes(ctx)?;
+            self.allocator.look_again_at_wear(self.arena())?;
         }
         match ended {
             Ok(()) | Err(Error::NoSpace) => Ok(moving.moved),

@@ -420,7 +420,9 @@ impl Allocator {
         if !self.wear.is_asked() || closed_slots(arena) != 0 {
             return Ok(None);
         }
-        self.wear.cold_move(arena, &self.free_by_slot(arena)?)
+        // What is in short runs is not taken while another slot has longer ones.
+        let free = |slot| self.ranges.free_near_runs(arena, slot, LEAST_EXTENT_PAGES);
+        self.wear.cold_move(arena, &|slots| slots.map(free).collect())
     }
 
     /// Replaces what is left of a lane's extent by one that holds `want` pages, if it can.
@@ -503,10 +505,12 @@ impl Allocator {
     /// is time.
     #[inline]
     pub(crate) fn look_at_wear(&self, arena: &Arena, hint: u32, pages: u64) -> Result<()> {
-        if self.wear.is_due(hint, pages) {
-            self.wear.refresh(arena, &self.free_by_slot(arena)?)?;
-        }
-        Ok(())
+        if self.wear.is_due(hint, pages) { self.look_again_at_wear(arena) } else { Ok(()) }
+    }
+
+    /// Looks anew how far the slots are worn.
+    pub(crate) fn look_again_at_wear(&self, arena: &Arena) -> Result<()> {
+        self.wear.refresh(arena, &self.free_by_slot(arena)?)
     }
 
     /// Whether a freed page is given out again.

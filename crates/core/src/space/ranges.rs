@@ -513,6 +513,15 @@ impl Ranges {
         Ok(())
     }
 
+    /// Free pages of a slot in ranges that have a run of so many: at most so many can be taken in such runs.
+    pub(super) fn free_near_runs(&self, arena: &Arena, slot: usize, least: u64) -> Result<u64> {
+        let Some(home) = self.slot(slot) else { return Ok(0) };
+        (home.first..home.first + home.count).try_fold(0, |free, range| {
+            let summary = self.summary(arena, range)?.load(Ordering::Relaxed);
+            Ok(free + if longest(summary) >= least { summary >> 16 } else { 0 })
+        })
+    }
+
     /// Takes up to `want` contiguous pages of a slot, and not fewer than `least`, searching from its
     /// range number `cursor` on. Returns the extent and where to go on next time.
     pub(super) fn take_in_slot(

@@ -11,6 +11,7 @@
 //! cool ones: else an overwritten page would go back and forth within one slot. All words here are hints: any
 //! value of them is sound.
 
+use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{OnceLock, atomic};
 
@@ -75,7 +76,7 @@ struct Worn {
 }
 
 impl Worn {
-    fn slots(&self) -> std::ops::Range<usize> {
+    fn slots(&self) -> Range<usize> {
         0..self.lines.len()
     }
 
@@ -276,13 +277,20 @@ impl Wear {
 
     /// Which way pages that nobody writes are to go: from the slot that is worn least to the most worn that
     /// has room. Where no slot has got much more than its share there is no need, nor where one below the
-    /// mean has room for what is new.
-    pub(crate) fn cold_move(&self, arena: &Arena, free: &[u64]) -> Result<Option<ColdMove>> {
+    /// mean has room for what is new. `free` is asked for the free pages of the slots.
+    pub(crate) fn cold_move(
+        &self,
+        arena: &Arena,
+        free: &dyn Fn(Range<usize>) -> Result<Vec<u64>>,
+    ) -> Result<Option<ColdMove>> {
         let worn = self.worn(arena)?;
         let mean = worn.mean();
+        if !worn.slots().any(|slot| worn.of(slot, HOT_PAGES) > mean) {
+            return Ok(None);
+        }
+        let free = free(worn.slots())?;
         let room = |cells: &SlotCells| (cells.pages / COLD_SHARE).min(COLD_PAGES);
-        let is_skewed = worn.slots().any(|slot| worn.of(slot, HOT_PAGES) > mean);
-        if !is_skewed || worn.takes_what_is_new(free, room) {
+        if worn.takes_what_is_new(&free, room) {
             return Ok(None);
         }
         let by_wear = |a: &usize, b: &usize| worn.of(*a, 0).total_cmp(&worn.of(*b, 0));

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use novale_core::{
-    ClearSetId, Ctx, Error as FsError, Fallocate, FileKind, Fs, Node, Piece, Place, Seek,
+    ClearSetId, ColdMove, Ctx, Error as FsError, Fallocate, FileKind, Fs, Node, Piece, Place, Seek,
     SetAttr as FsSetAttr, Unnamed, UpdatePolicy, Usage,
 };
 use novale_model::{Attr, Error, Ino, Kind, NewInode, RangeOp, RenameMode, SetAttr, XattrMode};
@@ -264,18 +264,23 @@ fn on(subject: &impl OnFs, ino: Ino, action: &Action, now_ns: i64) -> Result<Out
             Ok(Outcome::Ino(from_fs(subject, parent.ino)))
         }
         Action::Sync => done(fs.sync(&ctx, number)),
-        Action::Leave { stays } => done(leave(fs, &ctx, *stays != 0)),
+        Action::Leave { stays } => done(leave(fs, &ctx, *stays)),
         _ => on_data(fs, number, action, &ctx),
     }
 }
 
-/// Empties the last slot, or has it stay. Where others have it stay meanwhile, or take the room, that is all.
-fn leave(fs: &Fs, ctx: &Ctx, stays: bool) -> Result<(), FsError> {
+/// Does what [`Action::Leave`] says. Where others have the slot stay meanwhile, or take the room, that is all.
+fn leave(fs: &Fs, ctx: &Ctx, stays: u8) -> Result<(), FsError> {
     let Some(last @ 1..) = fs.pm().slot_count().checked_sub(1) else { return Ok(()) };
-    if stays {
-        return fs.end_leaving(ctx, last);
+    let (from, to) = if stays == 2 { (0, last) } else { (last, 0) };
+    match stays {
+        0 => fs.begin_leaving(ctx, last, Some(last)).map(drop)?,
+        1 => return fs.end_leaving(ctx, last),
+        _ => {
+            let cold = ColdMove { from, to, pages: 64 };
+            return fs.move_cold(ctx, cold, i64::MAX, &mut |_| true).map(drop);
+        }
     }
-    fs.begin_leaving(ctx, last, Some(last))?;
     match fs.empty_round(ctx, last, &mut |_| true) {
         Err(FsError::NoSpace) => Ok(()),
         Err(FsError::Invalid(_)) if fs.leaving_slot().is_none() => Ok(()),

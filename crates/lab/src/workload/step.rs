@@ -338,9 +338,9 @@ pub enum Action {
     Parent,
     /// Make durable.
     Sync,
-    /// Have the pool's last slot leave, and empty it as far as the others have room; or have it stay.
+    /// Have the pool's last slot leave, and empty it as far as the others have room; or move pages alone.
     Leave {
-        /// 1: it stays.
+        /// 1: it stays; 2: some pages of the first slot go there; 3: and back.
         stays: u8,
     },
 }
