@@ -11,11 +11,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use clap::Args;
-use novale_core::{Ctx, Fs, Ino, NewInode, Node, OpenOptions, Placement};
+use novale_core::{Ctx, Fs, Ino, NewInode, Node, OpenOptions, Placement, Serial};
 use novale_layout::FileKind;
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::place::{EPOCH_NS, MB};
+use crate::place::{ARENA_BYTES, EPOCH_NS, MB, open_as};
 use crate::plot::{Figure, Series};
 use crate::report::{Cell, Report};
 use crate::{Common, bytes_text};
@@ -41,6 +41,8 @@ const PAPER_LIFE: f64 = 2.5;
 /// Small overwrites of one pool, and the pages that they go to.
 const OVERWRITES: u64 = 2_000_000;
 const OVERWRITTEN_PAGES: u64 = 2048;
+/// Overwrites after which is looked whether cold pages are to move; of a mount it is a minute.
+const COLD_LOOK: u64 = 20_000;
 /// Bytes of sequential writes, and threads.
 const WRITES: [u64; 4] = [1024, 16_384, 65_536, 1 << 20];
 const THREADS: [usize; 5] = [1, 2, 4, 8, 16];
@@ -78,6 +80,9 @@ pub(crate) fn run(common: &Common, options: &Options) -> Result<Vec<Report>> {
     if common.wants("overwrites") {
         reports.push(overwrites(common)?);
     }
+    if common.wants("cold") {
+        reports.push(beside_cold(common)?);
+    }
     if common.wants("sequential") {
         reports.push(sequential(common)?);
     }
@@ -100,6 +105,8 @@ fn ctx(turn: u64) -> Ctx {
 }
 
 const ROOT: Node = Node::current(Ino::ROOT);
+const NEW: NewInode<'static> =
+    NewInode { kind: FileKind::File, mode: 0o644, uid: 0, gid: 0, rdev: 0, target: b"" };
 
 /// A load like Postmark's: files that come, go, are read and written.
 struct Postmark<'a> {
@@ -114,9 +121,7 @@ impl Postmark<'_> {
         let name = self.made;
         self.made += 1;
         let ctx = ctx(name);
-        let new =
-            NewInode { kind: FileKind::File, mode: 0o644, uid: 0, gid: 0, rdev: 0, target: b"" };
-        let ino = self.fs.create(&ctx, ROOT, name.to_string().as_bytes(), &new)?.ino;
+        let ino = self.fs.create(&ctx, ROOT, name.to_string().as_bytes(), &NEW)?.ino;
         let (least, most) = FILE_BYTES;
         let bytes = least * (most / least).powf(self.random.f64());
         let mut left = bytes;
@@ -253,40 +258,109 @@ fn plot(slots: usize, all: &[(Placement, Vec<Worn>)]) -> Figure {
 }
 
 /// Small overwrites of few pages, most of them of very few: what allocation alone can't spread.
+struct Overwrites<'a> {
+    fs: &'a Fs,
+    ino: Ino,
+    random: fastrand::Rng,
+    before: Vec<u64>,
+}
+
+impl<'a> Overwrites<'a> {
+    fn begin(fs: &'a Fs) -> Result<Self> {
+        let ino = fs.create(&ctx(0), ROOT, b"f", &NEW)?.ino;
+        fs.write(&ctx(0), ino, 0, &vec![1; usize::try_from(OVERWRITTEN_PAGES * 4096)?])?;
+        Ok(Self { fs, ino, random: fastrand::Rng::with_seed(5), before: fs.wear()? })
+    }
+
+    fn one(&mut self, turn: u64) -> Result<()> {
+        // Zipf-like: page n about 1 / n as often as the first.
+        let page = real(OVERWRITTEN_PAGES).powf(self.random.f64());
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a page")]
+        let page = (page as u64 - 1).min(OVERWRITTEN_PAGES - 1);
+        self.fs.write(&ctx(turn), self.ino, page * 4096 + 1024, &[9; 512])?;
+        Ok(())
+    }
+
+    /// The lines that reached each slot, how far they deviate, and the most of one over the mean.
+    fn cells(&self) -> Result<Vec<Cell>> {
+        let lines: Vec<u64> =
+            self.fs.wear()?.iter().zip(&self.before).map(|(now, before)| now - before).collect();
+        let mean = real(lines.iter().sum()) / real(lines.len() as u64);
+        let most = real(lines.iter().copied().max().unwrap_or(0));
+        let each = lines.iter().map(|lines| Cell::Count(*lines));
+        let all = [Cell::Text(format!("{:.0}", deviation(&lines))), Cell::Ratio(most / mean)];
+        Ok(each.chain(all).collect())
+    }
+}
+
+/// What [`Overwrites::cells`] are.
+const SLOT_COLUMNS: [&str; 6] =
+    ["slot 0", "slot 1", "slot 2", "slot 3", "deviation", "most x mean"];
+
 fn overwrites(common: &Common) -> Result<Report> {
     let mut rows = Vec::new();
     for placement in Placement::ALL {
         let fs = pool(common, 4, placement)?;
-        let new =
-            NewInode { kind: FileKind::File, mode: 0o644, uid: 0, gid: 0, rdev: 0, target: b"" };
-        let ino = fs.create(&ctx(0), ROOT, b"f", &new)?.ino;
-        fs.write(&ctx(0), ino, 0, &vec![1; usize::try_from(OVERWRITTEN_PAGES * 4096)?])?;
-        let mut random = fastrand::Rng::with_seed(5);
-        let before = fs.wear()?;
-        for turn in 0..OVERWRITES {
-            // Zipf-like: page n about 1 / n as often as the first.
-            let page = real(OVERWRITTEN_PAGES).powf(random.f64());
-            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a page")]
-            let page = (page as u64 - 1).min(OVERWRITTEN_PAGES - 1);
-            fs.write(&ctx(turn), ino, page * 4096 + 1024, &[9; 512])?;
-        }
-        let lines: Vec<u64> =
-            fs.wear()?.iter().zip(&before).map(|(now, before)| now - before).collect();
-        let mean = real(lines.iter().sum()) / real(lines.len() as u64);
-        let most = real(lines.iter().copied().max().unwrap_or(0));
+        let mut overwrites = Overwrites::begin(&fs)?;
+        (0..OVERWRITES).try_for_each(|turn| overwrites.one(turn))?;
         let mut row = vec![Cell::from(placement.name())];
-        row.extend(lines.iter().map(|lines| Cell::Count(*lines)));
-        row.extend([Cell::Text(format!("{:.0}", deviation(&lines))), Cell::Ratio(most / mean)]);
+        row.extend(overwrites.cells()?);
         rows.push(row);
     }
-    let columns = ["placement", "slot 0", "slot 1", "slot 2", "slot 3", "deviation", "most x mean"];
     Ok(Report {
         name: "wasa",
         title: format!(
             "{OVERWRITES} overwrites of 512 bytes of {OVERWRITTEN_PAGES} pages, zipf-like: lines that reached each slot"
         ),
         setup: crate::setup(common),
-        columns: columns.map(str::to_owned).to_vec(),
+        columns: ["placement"].into_iter().chain(SLOT_COLUMNS).map(str::to_owned).collect(),
+        rows,
+    })
+}
+
+/// A pool of four slots, of which the first two are full of files that nobody writes any more.
+fn half_full(common: &Common) -> Result<Fs> {
+    let fs = pool(common, 4, Placement::Single)?;
+    let old = Ctx { now_ns: EPOCH_NS - 1, hint: 0 };
+    for name in 0..2 * SLOT_BYTES / MB {
+        let ino = fs.create(&old, ROOT, name.to_string().as_bytes(), &NEW)?.ino;
+        fs.write(&old, ino, 0, &vec![3; usize::try_from(MB)?])?;
+    }
+    fs.close()?;
+    let options = OpenOptions { now_ns: EPOCH_NS, ..OpenOptions::default() };
+    open_as(fs.into_pm(), &options, &Serial, ARENA_BYTES)
+}
+
+/// The same overwrites there, with such files moved to the slots that are worn more, and without.
+fn beside_cold(common: &Common) -> Result<Report> {
+    let mut rows = Vec::new();
+    for is_moving in [false, true] {
+        let fs = half_full(common)?;
+        // What filled the slots has worn them, too.
+        let mut overwrites = Overwrites { before: vec![0; 4], ..Overwrites::begin(&fs)? };
+        let mut moved = 0;
+        for turn in 0..OVERWRITES {
+            overwrites.one(turn)?;
+            if is_moving
+                && turn % COLD_LOOK == 0
+                && let Some(cold) = fs.cold_move()?
+            {
+                moved += fs.move_cold(&ctx(turn), cold, EPOCH_NS, &mut |_| true)?;
+            }
+        }
+        let mut row = vec![Cell::from(if is_moving { "moved" } else { "stay" })];
+        row.extend(overwrites.cells()?);
+        row.push(Cell::Count(moved));
+        rows.push(row);
+    }
+    let columns = ["cold pages"].into_iter().chain(SLOT_COLUMNS).chain(["pages moved"]);
+    Ok(Report {
+        name: "wasa",
+        title:
+            "the same where nobody writes what fills slots 0 and 1: lines since the pool was made"
+                .to_owned(),
+        setup: crate::setup(common),
+        columns: columns.map(str::to_owned).collect(),
         rows,
     })
 }
@@ -375,10 +449,9 @@ fn sequential(common: &Common) -> Result<Report> {
 
 /// One round with new files, which go again.
 fn round(fs: &Fs, threads: usize, bytes: u64) -> Result<f64> {
-    let new = NewInode { kind: FileKind::File, mode: 0o644, uid: 0, gid: 0, rdev: 0, target: b"" };
     let name = |thread: usize| format!("s{thread}");
     let files: Vec<Ino> = (0..threads)
-        .map(|thread| Ok(fs.create(&ctx(0), ROOT, name(thread).as_bytes(), &new)?.ino))
+        .map(|thread| Ok(fs.create(&ctx(0), ROOT, name(thread).as_bytes(), &NEW)?.ino))
         .collect::<Result<_>>()?;
     let rate = write_all(fs, &files, bytes)?;
     for thread in 0..threads {

@@ -42,7 +42,7 @@ const SHARED: &[Shared] = &[
             "crates/pm/src/device/model.rs",
             "crates/pm/src/purpose.rs",
         ],
-        fingerprint: 0x4ed3_4093_e110_39cf,
+        fingerprint: 0x94d9_7b4d_e06a_92e4,
     },
 ];
 
