@@ -87,7 +87,14 @@ fn cold_pages_make_room_where_the_memory_is_worn_least() {
         }
         novale(&["umount", &dir]).ok();
     }
-    let file = || fs::File::options().write(true).create(true).open(scratch.in_dir("new")).unwrap();
+    let file = || {
+        fs::File::options()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(scratch.in_dir("new"))
+            .unwrap()
+    };
     let wear_out = |writes: u64| {
         let before = lines(&wear(&with(&[], &slots)));
         let file = file();
