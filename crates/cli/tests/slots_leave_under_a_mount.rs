@@ -317,3 +317,37 @@ fn a_mount_waits_for_the_one_who_takes_it_out() {
     assert_eq!(slots_of(&scratch)["slots"].as_array().unwrap().len(), 1);
     novale(&["umount", &dir]).ok();
 }
+
+/// Nothing changes the pool of a mount that was made read-only: of two that are emptied at the same pace, that one
+/// is not at its end when the other is, and goes on when it may be written to again.
+#[test]
+fn a_mount_that_is_read_only_by_now_is_not_emptied_meanwhile() {
+    let name = "a_mount_that_is_read_only_by_now";
+    let (Some(held), Some(free)) = (Scratch::for_mount(name), Scratch::for_mount(name)) else {
+        return;
+    };
+    let _alone = alone();
+    let state = |scratch: &Scratch| slots_of(scratch)["slots"][1]["emptying"]["state"].clone();
+    for scratch in [&held, &free] {
+        let slots = ["a", "b"].map(|name| scratch.slot(name));
+        novale(&["mkfs", "--size", "16M", &slots[0], &slots[1]]).ok();
+        novale(&["mount", "-o", "pace=1M", &slots[0], &slots[1], &scratch.dir()]).ok();
+        for file in 0..8 {
+            fs::write(scratch.in_dir(&file.to_string()), vec![file; 500_000]).unwrap();
+        }
+        novale(&["slot", "remove", "--no-wait", &slots[1], &scratch.dir()]).ok();
+        if std::ptr::eq(scratch, &held) {
+            novale(&["mount", "-o", "remount,ro", &held.dir()]).ok();
+        }
+    }
+    assert!(eventually(|| state(&free) == "emptied"));
+    assert_eq!(state(&held), "moving");
+    novale(&["mount", "-o", "remount,rw", &held.dir()]).ok();
+    assert!(eventually(|| state(&held) == "emptied"));
+    for scratch in [held, free] {
+        assert!((0..8).all(|file| {
+            fs::read(scratch.in_dir(&file.to_string())).unwrap() == vec![file; 500_000]
+        }));
+        novale(&["umount", &scratch.dir()]).ok();
+    }
+}

@@ -141,6 +141,7 @@ fn begin(
 ) -> Result<()> {
     write_back(pool.fs.clone(), voice.clone())?;
     let manner = empty::Manner {
+        target: request.target.clone(),
         mapping: mapping(request),
         pace: empty::pace(request.args.pace),
         cold_after: empty::cold_after(request.args.cold_after)

@@ -15,6 +15,7 @@ use novale_core::{
 use novale_layout::PAGE;
 use novale_pm::{Pm, PmOptions, SlotLock, SlotSpec};
 use novale_posix::wall_clock_ns;
+use rustix::fs::{StatVfsMountFlags, statvfs};
 
 use crate::base::out::in_words;
 use crate::base::voice::Voice;
@@ -45,6 +46,8 @@ const COLD_LOOK: (Duration, Duration) = (Duration::from_millis(100), Duration::f
 const IDLE: Duration = Duration::from_secs(600);
 /// How often is looked after files that are mapped.
 const MAPPED: Duration = Duration::from_secs(10);
+/// And whether a mount that was made read-only may be written to again.
+const READ_ONLY: Duration = Duration::from_secs(1);
 /// And after operations that have pages there in hand.
 const IN_HAND: Duration = Duration::from_millis(100);
 
@@ -62,6 +65,8 @@ pub(crate) struct Manner {
     pub(crate) pace: u32,
     /// When a file is cold; none: never.
     pub(crate) cold_after: Option<Duration>,
+    /// Where the pool is mounted.
+    pub(crate) target: PathBuf,
 }
 
 /// Starts the thread that does it, which ends with the pool; what others may know of it is told in `changing`.
@@ -122,16 +127,26 @@ impl Emptier {
         info.ok().and_then(|info| info.slots.last()?.goes).unwrap_or(NOT_KNOWN)
     }
 
-    /// What is asked next, if anything is within a time.
+    /// What is asked next, if anything is within a time, or as long as the mount is read-only: nothing moves then.
     fn next(&self, seen: u64, within: Duration) -> Result<Option<Ask>, Error> {
-        let until = Instant::now() + within;
+        let mut until = Instant::now() + within;
         loop {
             let left = until.saturating_duration_since(Instant::now());
             let next = self.fs.wait_for_slot_ask(seen, left)?;
-            if next.is_some() || left.is_zero() {
+            if next.is_some() || left.is_zero() && !self.is_read_only() {
                 return Ok(next);
             }
+            if left.is_zero() {
+                until = Instant::now() + READ_ONLY;
+            }
         }
+    }
+
+    /// Whether the mount was made read-only after it began.
+    fn is_read_only(&self) -> bool {
+        // One that is ending, or is not there yet, has no flags to go by.
+        statvfs(&self.manner.target)
+            .is_ok_and(|mount| mount.f_flag.contains(StatVfsMountFlags::RDONLY))
     }
 
     /// Waits for what is asked next. In between pages that nobody writes make room where the memory is worn least,
