@@ -163,6 +163,10 @@ fn replaced(name: &str, end: End) {
     novale(&["slot", "replace", b, d, &dir]).refused(1, &["no room"]);
     fs::remove_file(at.join("huge")).unwrap();
     novale(&["slot", "replace", b, d, &dir]).ok();
+    let other = novale(&["slot", "remove", d, &dir]);
+    assert!(other.err.contains("slot 1, which was to go, stays now"), "{}", other.err);
+    other.ok();
+    novale(&["slot", "replace", b, d, &dir]).ok();
     if end != End::Unmounted {
         kill_daemon(&[a, b, c, d]);
     }

@@ -301,6 +301,10 @@ impl Mounted {
         let (ask, work) = if args.cancel {
             (SlotAsk::Cancel, Work::Keep)
         } else {
+            let before = self.found.info.slots.last().and_then(|last| last.goes);
+            if let Some(other) = before.filter(|other| *other != goes) {
+                remark!("novale: slot {other}, which was to go, stays now");
+            }
             (SlotAsk::Empty(goes, args.pace.unwrap_or_else(|| pace_of(&self.found))), Work::Empty)
         };
         let mut asked = self.ask(ask)?;
