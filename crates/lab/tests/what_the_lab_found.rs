@@ -8,6 +8,7 @@
     reason = "helpers of a test fail as the test does"
 )]
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use novale_core::{Ctx, FileKind, Form, Fs, NewInode, Node, Seek, SetAttr, UpdatePolicy};
@@ -19,7 +20,7 @@ use novale_lab::diff::{
 };
 use novale_lab::workload::parse_steps;
 use novale_layout::{JOURNAL_RECORD_BYTES, PmAddr};
-use novale_pm::{Observer, Pm, PmOptions, Purpose};
+use novale_pm::{Observer, Pm, PmOptions, Purpose, StoreKind};
 
 const POOL_BYTES: u64 = 4 << 20;
 
@@ -361,6 +362,43 @@ fn what_is_no_file_has_neither_data_nor_holes() {
             assert!(fs.seek(ino, 0, what).is_err(), "{name}");
         }
     }
+}
+
+/// An operation whose entries filled a log page of its own streamed that page's header and stored the
+/// word in it that names the next page over it before any fence: which of the two would last was left to
+/// the machine.
+#[test]
+fn which_store_to_a_new_log_page_comes_last() {
+    let recorder = Arc::new(Recorder::default());
+    let (fs, _) = fresh(&recorder);
+    let ctx = Ctx { now_ns: 1, hint: 0 };
+    let new = NewInode { kind: FileKind::File, mode: 0o644, uid: 0, gid: 0, rdev: 0, target: b"" };
+    let create = |name: &str| fs.create(&ctx, Node::ROOT, name.as_bytes(), &new).map(|new| new.ino);
+    let big = create("big").unwrap();
+    let one = |index: usize| format!("{index}");
+    let mut count = 0;
+    while create(&one(count)).is_ok_and(|ino| fs.write(&ctx, ino, 0, &[1; 4096]).is_ok()) {
+        count += 1;
+    }
+    for index in (0..count).step_by(2) {
+        fs.unlink(&ctx, Node::ROOT, one(index).as_bytes()).unwrap();
+    }
+    drop(recorder.take());
+    fs.write(&ctx, big, 0, &[2; 200 * 4096]).unwrap();
+    let (mut streamed, mut linked) = (BTreeSet::new(), 0);
+    for event in recorder.take() {
+        match &event.what {
+            What::Fence => streamed.clear(),
+            What::Store { kind: StoreKind::Streaming, .. } => streamed.extend(event.stored_lines()),
+            What::Store { .. } => {
+                linked += usize::from(event.site.file().ends_with("log/mod.rs"));
+                let both = event.stored_lines().find(|line| streamed.contains(line));
+                assert_eq!(both, None, "stored over a line that is streamed, at {}", event.site);
+            }
+            What::WriteBack { .. } => {}
+        }
+    }
+    assert!(linked > 0, "no page was linked");
 }
 
 /// Steps of which those from `from_step` on are cut in many ways, and each recovery too.

@@ -402,6 +402,10 @@ impl<'a> Appender<'a> {
                 // that the line is blank, so it is durable before anything is judged.
                 let blank = self.pm.stream(self.tail.add(LINE), &[0; LINE_BYTES], Purpose::Log);
                 self.pm.fence(blank).end();
+            } else if self.taken > 0 {
+                // The tail's page is one of this operation's: its header, streamed, has the word that
+                // names the next page.
+                self.pm.fence(std::mem::replace(&mut self.pending, Flushed::none())).end();
             }
             self.link_page();
         }

@@ -351,6 +351,8 @@ fn fragments(form: Form) -> Plan {
         let (offset, len) = (index * 7 % 5 * 8192, if index % 3 == 0 { 5000 } else { 8192 });
         add(&mut text, format_args!("write /f offset={offset} len={len} fill={}", index + 1));
     }
+    // More entries than a log page has.
+    add(&mut text, format_args!("write /f offset=0 len={} fill=9", 150 * 4096));
     let mut plan = Plan::new("fragments", one_slot(1, form, 4), &setup, &text);
     // A first third of the writes only fills the log.
     let late = plan.steps.split_off(plan.steps.len() / 3);
