@@ -66,6 +66,23 @@ impl Wrapped {
         }
     }
 
+    /// The action for a signal that has come: a handler that is used once is taken, by one thread.
+    fn take(&self) -> Action {
+        loop {
+            let action = self.action();
+            let is_once = action.flags & libc::SA_RESETHAND as u64 != 0;
+            if !is_once || !is_handler(action.handler) {
+                return action;
+            }
+            let (once, none) = (action.handler, libc::SIG_DFL as u64);
+            let taken =
+                self.handler.compare_exchange(once, none, Ordering::AcqRel, Ordering::Relaxed);
+            if taken.is_ok() {
+                return action;
+            }
+        }
+    }
+
     fn set(&self, action: &Action) {
         self.flags.store(action.flags, Ordering::Relaxed);
         self.restorer.store(action.restorer, Ordering::Relaxed);
@@ -377,20 +394,21 @@ type Handler = extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::ucontext_t);
 /// Does what the program has asked for.
 fn pass_on(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::ucontext_t) {
     let Some(wrapped) = usize::try_from(signal).ok().and_then(|at| WRAPPED.get(at)) else { return };
-    let action = wrapped.action();
+    let action = wrapped.take();
     if !is_handler(action.handler) {
         if action.handler == libc::SIG_DFL as u64 && may_be_a_fault(signal) {
             end_by(signal);
+        } else if action.handler == libc::SIG_DFL as u64 {
+            // Another thread has just taken the handler, or set it back: what the kernel does now.
+            // SAFETY: a siginfo_t is 128 bytes, 16 words; the kernel has filled it.
+            queue(signal.cast_unsigned(), &unsafe { info.cast::<[u64; 16]>().read() });
         }
         return;
     }
-    if action.flags & libc::SA_RESETHAND as u64 != 0 {
-        wrapped.handler.store(libc::SIG_DFL as u64, Ordering::Relaxed);
-        if !is_always_ours(usize::try_from(signal).unwrap_or(0)) {
-            // As the kernel has it: the handler alone is another one.
-            let reset = Action { handler: libc::SIG_DFL as u64, ..action };
-            sys!(libc::SYS_rt_sigaction, signal, &raw const reset, 0, SIGSET_BYTES);
-        }
+    if action.flags & libc::SA_RESETHAND as u64 != 0
+        && !is_always_ours(usize::try_from(signal).unwrap_or(0))
+    {
+        reset(signal, wrapped, &action);
     }
     // SAFETY: the program has given this address as a handler; one of a single argument ignores the
     // other two.
@@ -401,6 +419,25 @@ fn pass_on(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::ucontext
     if let Some(shown) = shown {
         shown.end(context);
     }
+}
+
+/// Has the kernel do for a signal what it does by default, after its handler was taken, unless another thread has
+/// set something else since.
+#[cold]
+fn reset(signal: i32, wrapped: &Wrapped, taken: &Action) {
+    // No other signal comes meanwhile, whose handler would wait for this thread.
+    let before = set_mask(u64::MAX);
+    let changing = CHANGING.lock();
+    let mut now = Action::default();
+    sys!(libc::SYS_rt_sigaction, signal, 0, &raw mut now, SIGSET_BYTES);
+    let is_ours = now.handler == arrived as *const () as u64;
+    if is_ours && !is_handler(wrapped.handler.load(Ordering::Acquire)) {
+        // As the kernel has it: the handler alone is another one.
+        let reset = Action { handler: libc::SIG_DFL as u64, ..*taken };
+        sys!(libc::SYS_rt_sigaction, signal, &raw const reset, 0, SIGSET_BYTES);
+    }
+    drop(changing);
+    set_mask(before);
 }
 
 /// Ends the process by a signal: the instruction is run again, or the signal sent again.
