@@ -47,6 +47,12 @@ promises! {
     /// destructor ran, and locks were left as they were.
     a_handler_sees_who_waits_in_the_kernel: runs_with_the_daemon seen_waiting;
     a_handler_sees_who_made_a_call: runs_with_the_daemon seen_calling;
+    /// Two threads that got a signal at once both ran the handler that is used once, or one of them lost its signal.
+    a_handler_that_is_used_once_runs_once: runs_with_the_daemon once_by_two;
+    /// The place that a handler sees had been overwritten: a program that goes on there later, as schedulers of
+    /// threads do, was ended, or had another result of its call.
+    a_program_goes_on_where_a_handler_saw_it: runs_with_the_daemon goes_on_as_seen;
+    a_program_goes_on_where_it_was_seen_waiting: runs_with_the_daemon goes_on_as_seen_waiting;
 }
 
 mod tasks {
@@ -359,5 +365,142 @@ mod tasks {
         // One may come before the thread is there.
         let unseen = seen.iter().skip(1).filter(|seen| !seen.contains("writes_again")).count();
         assert!(unseen <= 1, "{unseen} of {}: {}", seen.len(), seen.last().unwrap());
+    }
+
+    extern "C" fn counts(_: i32) {
+        HANDLED.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn is_used_once(signal: i32, handler: extern "C" fn(i32)) {
+        let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+        action.sa_sigaction = handler as *const () as libc::sighandler_t;
+        action.sa_flags = libc::SA_RESETHAND;
+        let none = std::ptr::null_mut();
+        assert_eq!(unsafe { libc::sigaction(signal, &raw const action, none) }, 0);
+    }
+
+    /// Waits until both threads have come to a turn.
+    fn meets(turn: u32) {
+        COME.fetch_add(1, Ordering::AcqRel);
+        while COME.load(Ordering::Acquire) < 2 * turn {
+            std::hint::spin_loop();
+        }
+    }
+
+    static COME: AtomicU32 = AtomicU32::new(0);
+
+    /// By default nothing comes of SIGWINCH.
+    #[test]
+    #[ignore = "a task of another test"]
+    fn once_by_two() {
+        const TURNS: u32 = 20_000;
+        let turns = |sets: bool| {
+            for turn in 0..TURNS {
+                if sets {
+                    assert_eq!(HANDLED.load(Ordering::Relaxed), turn);
+                    is_used_once(libc::SIGWINCH, counts);
+                }
+                meets(2 * turn + 1);
+                unsafe { libc::raise(libc::SIGWINCH) };
+                meets(2 * turn + 2);
+            }
+        };
+        let other = std::thread::spawn(move || turns(false));
+        turns(true);
+        other.join().unwrap();
+        assert_eq!(HANDLED.load(Ordering::Relaxed), TURNS);
+    }
+
+    /// Registers, mask, and what else a signal's frame has of the processor, with its size.
+    static SAW: Mutex<Option<([libc::greg_t; 23], u64, Vec<u8>)>> = Mutex::new(None);
+
+    /// The processor's other registers, in a signal's frame: bytes 464 on say how many there are.
+    unsafe fn others(context: *mut libc::ucontext_t) -> &'static mut [u8] {
+        let start = unsafe { (*context).uc_mcontext.fpregs }.cast::<u8>();
+        let size = unsafe { start.add(464 + 4).cast::<u32>().read_unaligned() };
+        unsafe { std::slice::from_raw_parts_mut(start, size as usize) }
+    }
+
+    extern "C" fn sees(_: i32, _: *mut libc::siginfo_t, context: *mut libc::ucontext_t) {
+        let mask = unsafe { (&raw const (*context).uc_sigmask).cast::<u64>().read() };
+        let saw =
+            (unsafe { (*context).uc_mcontext.gregs }, mask, unsafe { others(context) }.to_vec());
+        *SAW.lock().unwrap() = Some(saw);
+        HANDLED.fetch_add(1, Ordering::Relaxed);
+        unsafe { libc::raise(libc::SIGUSR2) };
+        unreachable!("the thread goes on where it was seen");
+    }
+
+    extern "C" fn goes_there(_: i32, _: *mut libc::siginfo_t, context: *mut libc::ucontext_t) {
+        let (registers, mask, rest) = SAW.lock().unwrap().take().unwrap();
+        unsafe { (*context).uc_mcontext.gregs = registers };
+        unsafe { (&raw mut (*context).uc_sigmask).cast::<u64>().write(mask) };
+        unsafe { others(context) }.copy_from_slice(&rest);
+    }
+
+    type Handler = extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::ucontext_t);
+
+    fn has_handlers() {
+        for (signal, handler) in [(libc::SIGUSR1, sees as Handler), (libc::SIGUSR2, goes_there)] {
+            let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+            action.sa_sigaction = handler as *const () as libc::sighandler_t;
+            action.sa_flags = libc::SA_SIGINFO;
+            let none = std::ptr::null_mut();
+            assert_eq!(unsafe { libc::sigaction(signal, &raw const action, none) }, 0);
+        }
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn goes_on_as_seen() {
+        let file = opened("written", false);
+        has_handlers();
+        let writing = std::thread::spawn(move || {
+            let mut bytes = [1_u8; 5000];
+            while !OVER.load(Ordering::Relaxed) {
+                let number = file.as_raw_fd();
+                let (start, len) = (bytes.as_mut_ptr().cast(), bytes.len());
+                assert_eq!(unsafe { libc::pwrite(number, start, len, 0) }, 5000);
+                assert_eq!(unsafe { libc::pread(number, start, len, 1) }, 4999);
+                assert_eq!(unsafe { libc::pwrite(-1, start, len, 0) }, -1);
+            }
+        });
+        let thread = writing.as_pthread_t();
+        for turn in 1..=500 {
+            unsafe { libc::pthread_kill(thread, libc::SIGUSR1) };
+            while HANDLED.load(Ordering::Relaxed) < turn {
+                std::thread::yield_now();
+            }
+        }
+        OVER.store(true, Ordering::Relaxed);
+        writing.join().unwrap();
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn goes_on_as_seen_waiting() {
+        let _file = opened("any", false);
+        has_handlers();
+        let mut pipe = [0; 2];
+        assert_eq!(unsafe { libc::pipe(pipe.as_mut_ptr()) }, 0);
+        let [from, to] = pipe;
+        let waiting = std::thread::spawn(move || {
+            loop {
+                let got = waits_for_a_byte(from);
+                let errno = std::io::Error::last_os_error().raw_os_error();
+                if got != -1 || errno != Some(libc::EINTR) {
+                    return got;
+                }
+            }
+        });
+        let thread = waiting.as_pthread_t();
+        for turn in 1..=50 {
+            unsafe { libc::pthread_kill(thread, libc::SIGUSR1) };
+            while HANDLED.load(Ordering::Relaxed) < turn {
+                std::thread::yield_now();
+            }
+        }
+        assert_eq!(unsafe { libc::write(to, [0_u8].as_ptr().cast(), 1) }, 1);
+        assert_eq!(waiting.join().unwrap(), 1);
     }
 }

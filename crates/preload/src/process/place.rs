@@ -9,12 +9,25 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use crate::text::patch;
 
-const RIP: usize = libc::REG_RIP as usize;
-const RSP: usize = libc::REG_RSP as usize;
-const RBP: usize = libc::REG_RBP as usize;
-/// From the entry's frame pointer: where the address after the `syscall` is, and how far up the program's stack was.
+const PLACE: [i32; 3] = [libc::REG_RIP, libc::REG_RSP, libc::REG_RBP];
+/// What the entry gives back from its frame, in this order: the call's number or its result, and its arguments.
+const GIVEN_BACK: [i32; 7] = [
+    libc::REG_RAX,
+    libc::REG_RDI,
+    libc::REG_RSI,
+    libc::REG_RDX,
+    libc::REG_R10,
+    libc::REG_R8,
+    libc::REG_R9,
+];
+/// From the entry's frame pointer: where those are, where the address after the `syscall` is, how far up the
+/// program's stack was, and whether the call is the kernel's to make yet.
+const GIVEN_BACK_AT: u64 = 8;
 const RETURNS_AT: u64 = 64;
 const STACK_AT: u64 = 72 + 128;
+const LEFT_BELOW: u64 = 264;
+/// Bytes of a `syscall`.
+const SYSCALL_BYTES: u64 = 2;
 
 unsafe extern "C" {
     /// In the entry, where signals come that were put off.
@@ -30,54 +43,85 @@ type Place = [i64; 3];
 pub(super) struct ShownPlace {
     real: Place,
     shown: Place,
+    /// The entry's frame, where it is the entry that has been interrupted.
+    frame: Option<u64>,
 }
 
 impl ShownPlace {
-    /// Shows the program's place in a signal's context, where that is in code of this library.
+    /// Shows the program's place in a signal's context, and its registers, where that is in code of this library.
     pub(super) fn begin(context: *mut libc::ucontext_t) -> Option<Self> {
-        let registers = registers(context);
-        let real = registers.map(|register| register.load(Ordering::Relaxed));
-        let shown = in_program(real)?;
-        set(registers, shown);
-        Some(Self { real, shown })
-    }
-
-    /// The thread goes on where it was, unless the handler has chosen another place.
-    pub(super) fn end(self, context: *mut libc::ucontext_t) {
-        let registers = registers(context);
-        if registers.map(|register| register.load(Ordering::Relaxed)) == self.shown {
-            set(registers, self.real);
+        let registers = registers(context, PLACE);
+        let real = registers.map(load);
+        let [rip, rsp, rbp] = real;
+        let at = rip.cast_unsigned();
+        if at != novale_signals_come as *const () as u64 {
+            let shown = [patch::original(at)?.cast_signed(), rsp, rbp];
+            set(registers, shown);
+            return Some(Self { real, shown, frame: None });
         }
+        let frame = rbp.cast_unsigned();
+        set(self::registers(context, GIVEN_BACK), given_back(frame).map(load));
+        let shown = of_caller(frame);
+        set(registers, shown);
+        Some(Self { real, shown, frame: Some(frame) })
+    }
+
+    /// The thread goes on where it was, unless the handler has chosen another place; with what the handler has put
+    /// in its registers.
+    pub(super) fn end(self, context: *mut libc::ucontext_t) {
+        let registers = registers(context, PLACE);
+        if registers.map(load) != self.shown {
+            return;
+        }
+        if let Some(frame) = self.frame {
+            set(given_back(frame), self::registers(context, GIVEN_BACK).map(load));
+        }
+        set(registers, self.real);
     }
 }
 
-fn set(registers: [&AtomicI64; 3], place: Place) {
-    for (register, value) in registers.iter().zip(place) {
-        register.store(value, Ordering::Relaxed);
+fn load(word: &AtomicI64) -> i64 {
+    word.load(Ordering::Relaxed)
+}
+
+fn set<const N: usize>(words: [&AtomicI64; N], values: [i64; N]) {
+    for (word, value) in words.iter().zip(values) {
+        word.store(value, Ordering::Relaxed);
     }
 }
 
-fn registers(context: *mut libc::ucontext_t) -> [&'static AtomicI64; 3] {
+fn registers<const N: usize>(
+    context: *mut libc::ucontext_t,
+    which: [i32; N],
+) -> [&'static AtomicI64; N] {
     // SAFETY: the kernel's context, valid while the handler runs.
     let all = unsafe { &raw mut (*context).uc_mcontext.gregs };
-    [RIP, RSP, RBP].map(|at| {
-        // SAFETY: all three are registers of the context.
-        let register = unsafe { all.cast::<i64>().add(at) };
+    which.map(|at| {
+        // SAFETY: all of them are registers of the context.
+        let register = unsafe { all.cast::<i64>().add(at as usize) };
         // SAFETY: as above; nobody keeps the reference longer.
         unsafe { AtomicI64::from_ptr(register) }
     })
 }
 
-fn in_program([rip, rsp, rbp]: Place) -> Option<Place> {
-    let at = rip.cast_unsigned();
-    if at != novale_signals_come as *const () as u64 {
-        return Some([patch::original(at)?.cast_signed(), rsp, rbp]);
-    }
-    let frame = rbp.cast_unsigned();
+/// Where the entry keeps [`GIVEN_BACK`].
+fn given_back(frame: u64) -> [&'static AtomicI64; 7] {
+    [0, 1, 2, 3, 4, 5, 6].map(|index| {
+        let at = (frame + GIVEN_BACK_AT + 8 * index) as *mut i64;
+        // SAFETY: the entry's frame, in which they are at these places, as long as the handler runs.
+        unsafe { AtomicI64::from_ptr(at) }
+    })
+}
+
+/// Where the caller of the entry goes on: at its `syscall` where the kernel is to make the call, else after it.
+fn of_caller(frame: u64) -> Place {
     // SAFETY: the entry's frame, in which it is at this place.
     let returns_to = unsafe { ((frame + RETURNS_AT) as *const u64).read() };
     // SAFETY: as above.
+    let left = unsafe { ((frame - LEFT_BELOW) as *const u64).read() };
+    // SAFETY: as above.
     let callers = unsafe { (frame as *const i64).read() };
-    let at = patch::original(returns_to).unwrap_or(returns_to);
-    Some([at.cast_signed(), (frame + STACK_AT).cast_signed(), callers])
+    let at = returns_to - if left == 0 { 0 } else { SYSCALL_BYTES };
+    let at = patch::original(at).unwrap_or(at);
+    [at.cast_signed(), (frame + STACK_AT).cast_signed(), callers]
 }

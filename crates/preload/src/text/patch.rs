@@ -294,9 +294,8 @@ pub(crate) fn replacement(
     made.jump(at + old.len() as u64)?;
     let mut over = Code { at, bytes: ArrayVec::new() };
     over.jump(code)?;
-    while over.bytes.len() < old.len() {
-        over.put(&[0xcc])?;
-    }
+    // What no jump lies over stays: a program may go on there later, where a handler has seen it.
+    over.put(old.get(over.bytes.len()..)?)?;
     Some(Replacement { code: made.bytes, over: over.bytes })
 }
 

@@ -140,15 +140,30 @@ fn branch_target(instruction: &Instruction) -> Option<u64> {
 
 /// The shortest run of instructions around a `syscall` that a jump fits over.
 fn site(all: &[Instruction], index: usize, targets: &HashSet<u64>) -> Option<Site> {
+    // Those before come first: what is after may be a place to return to. And a program that was interrupted in
+    // the call may go on later where its handler saw it: at the `syscall`, or after it. These places stay where
+    // the jump ends before them.
+    let ends_before = [JUMP_BYTES, JUMP_BYTES - SYSCALL.len(), 0];
+    let site = ends_before.iter().find_map(|least| shortest(all, index, targets, *least))?;
+    Some(Site { number: number(all, index, targets), ..site })
+}
+
+/// As [`site`], of runs in which the `syscall` has at least so many bytes before it.
+fn shortest(
+    all: &[Instruction],
+    index: usize,
+    targets: &HashSet<u64>,
+    least: usize,
+) -> Option<Site> {
     let syscall = all.get(index)?;
-    // Those before come first: what is after may be a place to return to.
     for before in 0..=NEIGHBOURS {
         for after in 0..=NEIGHBOURS {
             let first = index.checked_sub(before)?;
             let Some(run) = all.get(first..=index + after) else { break };
-            if let Some(site) = fits(run, before, targets) {
-                let number = number(all, index, targets);
-                return Some(Site { number, ..site });
+            if let Some(site) = fits(run, before, targets)
+                && usize::from(site.at) >= least
+            {
+                return Some(site);
             }
             if run.len() > 1 && !run.last().is_some_and(|last| last == syscall || moves(last)) {
                 break;
