@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Some 6,900 file system calls with good and bad arguments, whose answers and changes are those of
+# Some 7,000 file system calls with good and bad arguments, whose answers and changes are those of
 # tmpfs: through a mount, through a shared one, directly, and so by a link to a folder of it (linked), for
 # root and for another user. What
 # differs and is right is explained in a section of docs/DIRECT.md, `Calls that answer otherwise`, a

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use fuser::{FileAttr, FileType, FopenFlags, Generation, INodeNo, TimeOrNow};
+use fuser::{FileAttr, FileHandle, FileType, FopenFlags, Generation, INodeNo, TimeOrNow};
 use novale_core::{Attr, FileKind, Ino};
 
 use crate::service::{Errno, Opened, Time};
@@ -54,6 +54,16 @@ pub(crate) fn file_attr(attr: &Attr) -> FileAttr {
 /// start, and before Linux 6.9 gives the whole mount up when a look-up of `..` says otherwise.
 pub(crate) fn generation(attr: &Attr) -> Generation {
     Generation(if attr.ino == Ino::ROOT { 0 } else { attr.generation.into() })
+}
+
+/// A file needs no handle: the kernel holds its inode as long as it is open.
+const NO_HANDLE: FileHandle = FileHandle(0);
+/// Of a file that is open with `O_NOATIME`: a copy brings no flags.
+pub(crate) const NO_ACCESS: FileHandle = FileHandle(1);
+
+/// The handle of a file that is opened with these flags.
+pub(crate) fn file_handle(flags: i32) -> FileHandle {
+    if flags & libc::O_NOATIME == 0 { NO_HANDLE } else { NO_ACCESS }
 }
 
 pub(crate) fn opened_flags(opened: Opened) -> FopenFlags {

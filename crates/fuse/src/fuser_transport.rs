@@ -29,7 +29,9 @@ use novale_core::{Attr, FileKind, NewInode, Place};
 
 use crate::aside::Aside;
 use crate::cache::Keeps;
-use crate::fuser_convert::{errno, file_attr, file_type, generation, ino, opened_flags, time};
+use crate::fuser_convert::{
+    NO_ACCESS, errno, file_attr, file_handle, file_type, generation, ino, opened_flags, time,
+};
 use crate::room::{Room, is_full};
 use crate::service::{Caller, Changes, Errno, OpenRequest, ReadFrom, Reply, Service};
 use crate::transport::{Connection, Transport};
@@ -44,8 +46,6 @@ const BACKGROUND_MAX: u16 = 64;
 /// Longest name, in bytes.
 const NAME_BYTES_MAX: u32 = 255;
 const BLOCK_BYTES: u32 = 4096;
-/// A file needs no handle: the kernel holds its inode as long as it is open.
-const NO_HANDLE: FileHandle = FileHandle(0);
 
 const WANTED: InitFlags = InitFlags::FUSE_PARALLEL_DIROPS
     .union(InitFlags::FUSE_ATOMIC_O_TRUNC)
@@ -305,7 +305,7 @@ impl Filesystem for Adapter {
                     &keeps.attr(&attr),
                     &file_attr(&attr),
                     generation(&attr),
-                    NO_HANDLE,
+                    file_handle(flags),
                     opened_flags(opened),
                 ),
                 Err(error) => reply.error(errno(error)),
@@ -354,7 +354,7 @@ impl Filesystem for Adapter {
         let (service, open) = (self.service.clone(), self.open_request(flags.0));
         let answer =
             move |ready: Reply<()>| match ready.and_then(|()| service.open(caller, node, open)) {
-                Ok(opened) => reply.opened(NO_HANDLE, opened_flags(opened)),
+                Ok(opened) => reply.opened(file_handle(flags.0), opened_flags(opened)),
                 Err(error) => reply.error(errno(error)),
             };
         // A program that is run: nobody is to write to it from here on, before a page of it is read.
@@ -598,7 +598,7 @@ impl Filesystem for Adapter {
         &self,
         _: &Request,
         from: INodeNo,
-        _: FileHandle,
+        handle: FileHandle,
         from_offset: u64,
         to: INodeNo,
         _: FileHandle,
@@ -610,7 +610,7 @@ impl Filesystem for Adapter {
         let from = Place { ino: ino(from), offset: from_offset };
         let to = Place { ino: ino(to), offset: to_offset };
         self.room.make(
-            move |service| service.copy_range(from, to, len),
+            move |service| service.copy_range(from, to, len, handle != NO_ACCESS),
             move |copied| match copied {
                 // No more than a call of the core copies.
                 Ok(copied) => reply.written(u32::try_from(copied).unwrap_or(u32::MAX)),

@@ -668,14 +668,19 @@ impl Service for Novale {
         self.done(self.fs.removexattr(&Self::ctx(), Node::current(ino), name))
     }
 
-    fn copy_range(&self, from: Place, to: Place, len: u64) -> Reply<u64> {
+    fn copy_range(&self, from: Place, to: Place, len: u64, is_access: bool) -> Reply<u64> {
         let _pass = self.enter(&[from.ino, to.ino])?;
         // After the copy the kernel drops its pages with all that was stored to them meanwhile; what
         // it is refused it reads and writes.
         if self.stores.may_store(to.ino) {
             return Err(Errno(libc::EOPNOTSUPP));
         }
-        self.done(self.fs.copy_range(&Self::ctx(), from, to, len))
+        let ctx = Self::ctx();
+        self.done(if is_access {
+            self.fs.copy_range(&ctx, from, to, len)
+        } else {
+            self.fs.copy_range_peeking(&ctx, from, to, len)
+        })
     }
 
     fn seek(&self, ino: Ino, offset: u64, what: Seek) -> Reply<u64> {

@@ -253,8 +253,9 @@ pub trait Service: Send + Sync + 'static {
     fn listxattr(&self, caller: Caller, ino: Ino) -> Reply<Vec<u8>>;
     /// Removes an extended attribute; the kernel has checked that the caller may.
     fn removexattr(&self, caller: Caller, ino: Ino, name: &[u8]) -> Reply<()>;
-    /// Copies bytes from one file to another, or within one; returns how many.
-    fn copy_range(&self, from: Place, to: Place, len: u64) -> Reply<u64>;
+    /// Copies bytes from one file to another, or within one; returns how many. Whether it is an access is as with
+    /// [`ReadFrom`].
+    fn copy_range(&self, from: Place, to: Place, len: u64, is_access: bool) -> Reply<u64>;
     /// Finds data or a hole.
     fn seek(&self, ino: Ino, offset: u64, what: Seek) -> Reply<u64>;
 }

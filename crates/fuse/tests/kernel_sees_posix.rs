@@ -5,7 +5,9 @@ mod support;
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, PermissionsExt, symlink};
+use std::os::unix::fs::{
+    FileExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink,
+};
 use std::process::Command;
 use std::time::Duration;
 
@@ -344,6 +346,30 @@ fn noatime_moves_no_access_time_and_strictatime_moves_it_at_every_read() {
     assert!(atime(&program) > first);
     let output = Command::new(&program).arg("mapped").output().unwrap();
     assert_eq!(output.stdout, b"mapped\n", "a program runs past the page cache");
+}
+
+/// The kernel tells with which flags a file was read, and not of a copy's source.
+#[test]
+fn a_copy_from_a_file_opened_with_o_noatime_is_no_access() {
+    let Some(mount) = Mount::new("a_copy_is_no_access", "strictatime") else { return };
+    let path = mount.path("from");
+    let moves_it = |flags: i32| {
+        fs::write(&path, b"copied").unwrap();
+        // What the kernel remembers of the source does not tell.
+        let asks = rustix::fs::AtFlags::STATX_FORCE_SYNC;
+        let mask = rustix::fs::StatxFlags::ATIME;
+        let atime = || rustix::fs::statx(rustix::fs::CWD, &path, asks, mask).unwrap().stx_atime;
+        let atime = || Some(atime()).map(|time| (time.tv_sec, time.tv_nsec));
+        let before = atime();
+        tick();
+        let from = File::options().read(true).custom_flags(flags).open(&path).unwrap();
+        let to = File::create(mount.path("to")).unwrap();
+        let copied = rustix::fs::copy_file_range(&from, Some(&mut 0), &to, Some(&mut 0), 6);
+        assert_eq!(copied.unwrap(), 6);
+        atime() != before
+    };
+    assert!(moves_it(0));
+    assert!(!moves_it(libc::O_NOATIME));
 }
 
 /// The daemon went on as it was started: the kernel tells no FUSE daemon of a remount.

@@ -125,15 +125,28 @@ mod tasks {
         assert_eq!(write(&file, b"ab", 2, RWF_NOAPPEND), 2);
         assert_eq!(write(&file, b"cd", -1, RWF_NOAPPEND), 2);
         assert_eq!(file.stream_position().unwrap(), 8);
-        let refused = |file: &File, offset: i64| {
+        let refusal = |file: &File, offset: i64| {
             assert_eq!(write(file, b"!", offset, RWF_NOAPPEND | libc::RWF_APPEND), -1);
             std::io::Error::last_os_error().raw_os_error()
         };
-        assert_eq!(refused(&file, 0), Some(libc::EINVAL));
+        assert_eq!(refusal(&file, 0), Some(libc::EINVAL));
         let file_to_read = File::open(place().join("log")).unwrap();
-        assert_eq!(refused(&file_to_read, 0), Some(libc::EBADF));
-        assert_eq!(refused(&file_to_read, -2), Some(libc::EINVAL));
+        assert_eq!(refusal(&file_to_read, 0), Some(libc::EBADF));
+        assert_eq!(refusal(&file_to_read, -2), Some(libc::EINVAL));
         assert_eq!(write(&file, b"e", 0, 0), 1);
+        assert_eq!(fs::read(place().join("log")).unwrap(), b"01ab45cd89e");
+        // The mount would append what has a flag that the library leaves to it, and all of a file that is mapped.
+        assert_eq!(write(&file, b"!", 0, RWF_NOAPPEND | RWF_NOSIGNAL), -1);
+        assert!(refused());
+        let (access, share) = (libc::PROT_READ, libc::MAP_SHARED);
+        let fd = file.as_raw_fd();
+        let mapped = unsafe { libc::mmap(std::ptr::null_mut(), 1, access, share, fd, 0) };
+        assert_ne!(mapped, libc::MAP_FAILED);
+        assert_eq!(unsafe { mapped.cast::<u8>().read() }, b'0');
+        for offset in [0, -1] {
+            assert_eq!(write(&file, b"!", offset, RWF_NOAPPEND), -1);
+            assert!(refused());
+        }
         assert_eq!(fs::read(place().join("log")).unwrap(), b"01ab45cd89e");
     }
 
@@ -157,6 +170,18 @@ mod tasks {
         };
         assert!(read(0));
         assert!(!read(libc::O_NOATIME));
+        let copy = |flags: i32| {
+            let from = OpenOptions::new().read(true).custom_flags(flags).open(&path).unwrap();
+            let past = std::time::SystemTime::UNIX_EPOCH;
+            from.set_times(fs::FileTimes::new().set_accessed(past)).unwrap();
+            let to = File::create(place().join("copied")).unwrap();
+            let (fds, none) = ((from.as_raw_fd(), to.as_raw_fd()), std::ptr::null_mut());
+            let copied = unsafe { libc::copy_file_range(fds.0, none, fds.1, none, 4, 0) };
+            assert_eq!(copied, 4);
+            fs::metadata(&path).unwrap().atime() != 0
+        };
+        assert!(copy(0));
+        assert!(!copy(libc::O_NOATIME));
     }
 
     fn exits_with(child: i32) -> i32 {
@@ -415,17 +440,17 @@ mod tasks {
     static SAW: Mutex<Option<([libc::greg_t; 23], u64, Vec<u8>)>> = Mutex::new(None);
 
     /// The processor's other registers, in a signal's frame: bytes 464 on say how many there are.
-    unsafe fn others(context: *mut libc::ucontext_t) -> &'static mut [u8] {
+    unsafe fn others(context: *mut libc::ucontext_t) -> (*mut u8, usize) {
         let start = unsafe { (*context).uc_mcontext.fpregs }.cast::<u8>();
         let size = unsafe { start.add(464 + 4).cast::<u32>().read_unaligned() };
-        unsafe { std::slice::from_raw_parts_mut(start, size as usize) }
+        (start, size as usize)
     }
 
     extern "C" fn sees(_: i32, _: *mut libc::siginfo_t, context: *mut libc::ucontext_t) {
         let mask = unsafe { (&raw const (*context).uc_sigmask).cast::<u64>().read() };
-        let saw =
-            (unsafe { (*context).uc_mcontext.gregs }, mask, unsafe { others(context) }.to_vec());
-        *SAW.lock().unwrap() = Some(saw);
+        let (start, size) = unsafe { others(context) };
+        let rest = unsafe { std::slice::from_raw_parts(start, size) }.to_vec();
+        *SAW.lock().unwrap() = Some((unsafe { (*context).uc_mcontext.gregs }, mask, rest));
         HANDLED.fetch_add(1, Ordering::Relaxed);
         unsafe { libc::raise(libc::SIGUSR2) };
         unreachable!("the thread goes on where it was seen");
@@ -435,7 +460,9 @@ mod tasks {
         let (registers, mask, rest) = SAW.lock().unwrap().take().unwrap();
         unsafe { (*context).uc_mcontext.gregs = registers };
         unsafe { (&raw mut (*context).uc_sigmask).cast::<u64>().write(mask) };
-        unsafe { others(context) }.copy_from_slice(&rest);
+        let (start, size) = unsafe { others(context) };
+        assert_eq!(size, rest.len());
+        unsafe { std::ptr::copy_nonoverlapping(rest.as_ptr(), start, size) };
     }
 
     type Handler = extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::ucontext_t);
@@ -457,6 +484,8 @@ mod tasks {
         has_handlers();
         let writing = std::thread::spawn(move || {
             let mut bytes = [1_u8; 5000];
+            // The handler allocates, and nothing from here on does.
+            COME.store(1, Ordering::Release);
             while !OVER.load(Ordering::Relaxed) {
                 let number = file.as_raw_fd();
                 let (start, len) = (bytes.as_mut_ptr().cast(), bytes.len());
@@ -466,6 +495,9 @@ mod tasks {
             }
         });
         let thread = writing.as_pthread_t();
+        while COME.load(Ordering::Acquire) == 0 {
+            std::thread::yield_now();
+        }
         for turn in 1..=500 {
             unsafe { libc::pthread_kill(thread, libc::SIGUSR1) };
             while HANDLED.load(Ordering::Relaxed) < turn {
@@ -485,6 +517,7 @@ mod tasks {
         assert_eq!(unsafe { libc::pipe(pipe.as_mut_ptr()) }, 0);
         let [from, to] = pipe;
         let waiting = std::thread::spawn(move || {
+            COME.store(1, Ordering::Release);
             loop {
                 let got = waits_for_a_byte(from);
                 let errno = std::io::Error::last_os_error().raw_os_error();
@@ -494,6 +527,9 @@ mod tasks {
             }
         });
         let thread = waiting.as_pthread_t();
+        while COME.load(Ordering::Acquire) == 0 {
+            std::thread::yield_now();
+        }
         for turn in 1..=50 {
             unsafe { libc::pthread_kill(thread, libc::SIGUSR1) };
             while HANDLED.load(Ordering::Relaxed) < turn {

@@ -441,6 +441,8 @@ static void names(void) {
   P(linkat, CWD, path, CWD, "new", AT_SYMLINK_FOLLOW);
   P(rename, path, "new");
   P(rename, "f", path);
+  P(rename, "nothing", path);
+  P(rename, "d/.", path);
   P(rename, "d", path);
   P(rename, "bare", path);
   P(renameat2, CWD, "f", CWD, path, RENAME_NOREPLACE);

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use novale_core::{Error, Fs, Node, SetAttr, UpdatePolicy};
+use novale_core::{Error, Fs, Node, Place, SetAttr, UpdatePolicy};
 use novale_posix::report::Why;
 use novale_posix::{Target, Whence, Written};
 
@@ -117,6 +117,14 @@ impl File {
             return self.fs.peek(&ctx(), ino, offset, buf);
         }
         self.fs.read(&ctx(), ino, offset, buf)
+    }
+
+    /// Copies, and has the access recorded as [`File::read_bytes`] does.
+    pub(crate) fn copy_bytes(&self, from: Place, to: Place, len: u64) -> Result<u64, Error> {
+        if self.description.flags() & libc::O_NOATIME != 0 {
+            return self.fs.copy_range_peeking(&ctx(), from, to, len);
+        }
+        self.fs.copy_range(&ctx(), from, to, len)
     }
 
     fn read(&self, at: u64, len: u64, offset: u64) -> Result<usize, Refused> {
@@ -525,10 +533,11 @@ pub(crate) fn pwritev(args: &Args, has_flags: bool) -> Served {
     let flags = if has_flags { flags } else { 0 };
     let place = if has_flags && offset == u64::MAX { At::Position } else { At::Offset(offset) };
     let known = libc::RWF_HIPRI | libc::RWF_DSYNC | libc::RWF_SYNC | libc::RWF_APPEND;
-    if flags & !((known | RWF_NOAPPEND) as u64) != 0 {
-        return with_flags_of_kernel(fd, place);
-    }
     let has = |flag: i32| flags & flag as u64 != 0;
+    let by_kernel = || if has(RWF_NOAPPEND) { appended_by_kernel(fd) } else { None };
+    if flags & !((known | RWF_NOAPPEND) as u64) != 0 {
+        return with_flags_of_kernel(fd, place).or_else(by_kernel);
+    }
     let durable = has(libc::RWF_DSYNC) || has(libc::RWF_SYNC);
     let append = match (has(libc::RWF_APPEND), has(RWF_NOAPPEND)) {
         (true, true) => {
@@ -538,7 +547,18 @@ pub(crate) fn pwritev(args: &Args, has_flags: bool) -> Served {
         }
         (append, never) => Append::new(append, never),
     };
-    writev_at(fd, (at, count), place, How { append, durable })
+    writev_at(fd, (at, count), place, How { append, durable }).or_else(by_kernel)
+}
+
+/// What is not to be appended is not left to the kernel where the file is open to append: the mount is not told, and
+/// would append it.
+#[cold]
+fn appended_by_kernel(fd: u64) -> Served {
+    let fd = descriptor(fd);
+    let description = table::get(fd)?;
+    kernel::know_flags(fd, &description);
+    let is_appended = description.appends() && description.writes() && !description.is(DIRECTORY);
+    is_appended.then(|| fail(libc::EOPNOTSUPP))
 }
 
 /// Flags that are not known here: the kernel judges them, and reads or writes from the position that it knows

@@ -146,7 +146,8 @@ pub(crate) fn rename(from: (u64, u64), to: (u64, u64), flags: u64) -> Served {
         let mut old = name_here(from.0, from.1, &mut old)?;
         let new = name_here(to.0, to.1, &mut new)?;
         old.renew()?;
-        let (source, target) = (old.walk(false)?, new.walk(false)?);
+        let walked = old.walk(false).and_then(|source| Ok((source, new.walk(false)?)));
+        let (source, target) = walked.map_err(by_order)?;
         if !are_of_one_mount(&old, &new) {
             return Err(Some(fail(libc::EXDEV)));
         }
@@ -179,6 +180,12 @@ pub(crate) fn rename(from: (u64, u64), to: (u64, u64), flags: u64) -> Served {
             }
         }))
     })())
+}
+
+/// What is wrong with one name may be told before the other's being too long, which a walk sees first: the kernel
+/// knows the order.
+fn by_order(served: Served) -> Served {
+    served.filter(|told| *told != fail(libc::ENAMETOOLONG))
 }
 
 /// Whether a name can be moved from one place to the other: pools are mounted in several places.

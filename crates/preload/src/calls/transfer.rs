@@ -15,7 +15,7 @@ use crate::calls::descriptors;
 use crate::fds::kernel;
 use crate::fds::table::{self, DIRECTORY, InUse, MAPPED, SHARED};
 use crate::maps::{self, Mode};
-use crate::mounts::{self, ctx};
+use crate::mounts;
 use crate::paths::descriptor;
 
 /// Bytes that are read at once.
@@ -201,7 +201,7 @@ fn copy(args: &Args) -> Served {
     }
     let place = |file: &File, offset| Place { ino: file.description.ino(), offset };
     let (one, other) = (place(&source, start), place(&target, to_start));
-    let copied = match source.fs.copy_range(&ctx(), one, other, count) {
+    let copied = match source.copy_bytes(one, other, count) {
         Ok(copied) => copied,
         Err(Error::Mapped) => return None,
         Err(error) => return Some(fail(novale_posix::errno(&error))),

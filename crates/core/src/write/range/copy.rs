@@ -55,10 +55,17 @@ impl Fs {
     pub fn copy_range(&self, ctx: &Ctx, from: Place, to: Place, len: u64) -> Result<u64> {
         let (copied, times) = self.copy_both_locked(ctx, from, to, len)?;
         if copied > 0 {
-            self.count_written(Written::Copied, copied);
             self.touch(ctx, from.ino, times)?;
         }
         Ok(copied)
+    }
+
+    /// As [`Fs::copy_range`], and no access to the source, as [`Fs::peek`].
+    ///
+    /// # Errors
+    /// As [`Fs::copy_range`].
+    pub fn copy_range_peeking(&self, ctx: &Ctx, from: Place, to: Place, len: u64) -> Result<u64> {
+        Ok(self.copy_both_locked(ctx, from, to, len)?.0)
     }
 
     fn copy_both_locked(
@@ -94,6 +101,7 @@ impl Fs {
                 (from.offset, range.offset) = (from.offset + PAGE, range.offset + PAGE);
             }
             self.copy_locked(&call, from, target, range)?;
+            self.count_written(Written::Copied, len);
         }
         let state = source.view.state();
         Ok((len, (source.view.atime_ns(), state.mtime_ns, state.ctime_ns)))
