@@ -365,6 +365,7 @@ mod tasks {
     #[inline(never)]
     fn writes_again(file: &File) {
         let bytes = vec![1_u8; 1 << 16];
+        COME.store(1, Ordering::Release);
         while !OVER.load(Ordering::Relaxed) {
             file.write_all_at(&bytes, 0).unwrap();
         }
@@ -378,6 +379,9 @@ mod tasks {
         unsafe { libc::signal(libc::SIGUSR1, action) };
         let writing = std::thread::spawn(move || writes_again(&file));
         let thread = writing.as_pthread_t();
+        while COME.load(Ordering::Acquire) == 0 {
+            std::thread::yield_now();
+        }
         for turn in 1..=100 {
             unsafe { libc::pthread_kill(thread, libc::SIGUSR1) };
             while HANDLED.load(Ordering::Relaxed) < turn {
@@ -387,9 +391,9 @@ mod tasks {
         OVER.store(true, Ordering::Relaxed);
         writing.join().unwrap();
         let seen = SEEN.lock().unwrap();
-        // One may come before the thread is there.
-        let unseen = seen.iter().skip(1).filter(|seen| !seen.contains("writes_again")).count();
-        assert!(unseen <= 1, "{unseen} of {}: {}", seen.len(), seen.last().unwrap());
+        // One may come in the few instructions before the call is served, or after it.
+        let unseen: Vec<_> = seen.iter().filter(|seen| !seen.contains("writes_again")).collect();
+        assert!(unseen.len() <= 1, "{} of {}: {unseen:?}", unseen.len(), seen.len());
     }
 
     extern "C" fn counts(_: i32) {
@@ -437,7 +441,8 @@ mod tasks {
     }
 
     /// Registers, mask, and what else a signal's frame has of the processor, with its size.
-    static SAW: Mutex<Option<([libc::greg_t; 23], u64, Vec<u8>)>> = Mutex::new(None);
+    type Seen = ([libc::greg_t; 23], u64, Vec<u8>);
+    static SAW: Mutex<Option<Seen>> = Mutex::new(None);
 
     /// The processor's other registers, in a signal's frame: bytes 464 on say how many there are.
     unsafe fn others(context: *mut libc::ucontext_t) -> (*mut u8, usize) {
