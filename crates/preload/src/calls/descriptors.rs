@@ -38,6 +38,13 @@ pub(crate) fn close_range(args: &Args) -> Served {
         }
     }
     let only_marks = flags & u64::from(libc::CLOSE_RANGE_CLOEXEC) != 0;
+    if !only_marks {
+        table::each(&mut |fd, _| {
+            if (first..=last).contains(&fd.cast_unsigned()) {
+                locks::before_replaced(fd);
+            }
+        });
+    }
     let result = numbers::pause(|| {
         // What is this library's own must not change on the way.
         let by_kernel = || limits::change_limits(|| between_own(first, last, flags));
@@ -90,6 +97,9 @@ pub(crate) fn dup_to(number: i64, args: &Args) -> Served {
     }
     if from == to {
         return None;
+    }
+    if sys!(libc::SYS_fcntl, from, libc::F_GETFD) >= 0 {
+        locks::before_replaced(to);
     }
     let make = || sys!(number, args[0], args[1], args[2]);
     let stays = number == libc::SYS_dup2 || args[2] & libc::O_CLOEXEC as u64 == 0;

@@ -1,16 +1,17 @@
 //! Files on which the process has locks as a process (`F_SETLK`). The kernel gives them all up when any
 //! descriptor of the file is closed, also one that this library alone has had for a moment. So from the
 //! first lock on, what is opened to hand such a file to the kernel stays open until the program itself
-//! closes a descriptor of it.
+//! closes a descriptor of it. They stay when another program is run, which looks for them before the first time
+//! that it hands a file over.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use novale_core::Ino;
 
 use crate::base::lock::Lock;
-use crate::base::sys::sys;
+use crate::base::sys::{Fd, sys};
 use crate::fds::kernel;
-use crate::fds::table::{self, Closed, InUse};
+use crate::fds::table::{self, Closed, DIRECTORY, IN_KERNEL, InUse};
 use crate::numbers::{self, words};
 
 struct Locked {
@@ -22,6 +23,8 @@ struct Locked {
 static FILES: Lock<Vec<Locked>> = Lock::new(Vec::new());
 /// How many there are.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
+/// Whether it is known which files this program has locks on since before it began.
+static HAS_LOOKED: AtomicBool = AtomicBool::new(false);
 
 fn file_of(description: &InUse) -> (usize, Ino) {
     (description.mount(), description.ino())
@@ -38,13 +41,95 @@ pub(crate) fn before_locking(description: &InUse) {
             kernel::take(other);
         }
     });
+    note(file);
+}
+
+fn note(file: (usize, Ino)) {
     let mut files = FILES.lock();
-    files.push(Locked { file, kept: Vec::new() });
-    COUNT.store(files.len(), Ordering::Release);
+    if files.iter().all(|locked| locked.file != file) {
+        files.push(Locked { file, kept: Vec::new() });
+        COUNT.store(files.len(), Ordering::Release);
+    }
+}
+
+/// Notes the files that this program has locks on from the one before it. Without a call of libc that allocates: it
+/// may be about to fork.
+#[cold]
+fn look() {
+    let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
+    let path = c"/proc/self/fd".as_ptr();
+    let Some(folder) = Fd::new(sys!(libc::SYS_openat, libc::AT_FDCWD, path, flags, 0)) else {
+        return;
+    };
+    let mut room = [0_u8; 2048];
+    loop {
+        let (at, bytes) = (room.as_mut_ptr(), room.len());
+        let got = sys!(libc::SYS_getdents64, folder.number(), at, bytes);
+        let Some(mut rest) = usize::try_from(got).ok().and_then(|got| room.get(..got)) else {
+            return;
+        };
+        if rest.is_empty() {
+            return;
+        }
+        while let Some((fd, after)) = next_number(rest) {
+            fd.into_iter().for_each(look_at);
+            rest = after;
+        }
+    }
+}
+
+/// The number that an entry of `/proc/self/fd` names, and what comes after it.
+fn next_number(entries: &[u8]) -> Option<(Option<i32>, &[u8])> {
+    let len = u16::from_ne_bytes(entries.get(16..18)?.try_into().ok()?);
+    let (entry, after) = entries.split_at_checked(len.into())?;
+    let name = entry.get(19..)?.split(|byte| *byte == 0).next()?;
+    let number = std::str::from_utf8(name).ok().and_then(|name| name.parse().ok());
+    Some((number, after))
+}
+
+fn look_at(fd: i32) {
+    let Some(description) = table::get(fd).filter(|found| !found.is(DIRECTORY)) else { return };
+    // The kernel tells of locks by the descriptor that they were made with.
+    let said = std::fs::read(format!("/proc/self/fdinfo/{fd}")).unwrap_or_default();
+    if said.windows(5).any(|word| word == b"POSIX") {
+        note(file_of(&description));
+    }
+}
+
+/// Before a descriptor goes: the kernel gives up its file's locks, and does not know that of a placeholder.
+fn before_close(fd: i32) -> Option<(usize, Ino)> {
+    let served = table::get(fd).filter(|found| !found.is(DIRECTORY | IN_KERNEL))?;
+    let file = file_of(&served);
+    drop(served);
+    if FILES.lock().iter().all(|locked| locked.file != file) {
+        return None;
+    }
+    let (l_type, l_whence) = (libc::F_UNLCK as i16, libc::SEEK_SET as i16);
+    let all = libc::flock { l_type, l_whence, l_start: 0, l_len: 0, l_pid: 0 };
+    let mut is_done = false;
+    table::each(&mut |fd, other| {
+        if !is_done && file_of(other) == file && other.is(IN_KERNEL) {
+            let unlock = |fd| sys!(libc::SYS_fcntl, fd, libc::F_SETLK, &raw const all);
+            is_done = table::with_number(fd, other, unlock).is_some();
+        }
+    });
+    Some(file)
+}
+
+/// As [`close`], before the kernel closes a descriptor that another one takes the place of.
+pub(crate) fn before_replaced(fd: i32) {
+    if COUNT.load(Ordering::Acquire) > 0
+        && let Some(file) = before_close(fd)
+    {
+        forget(file);
+    }
 }
 
 /// Keeps a descriptor that was opened to hand a file over; false where it may be closed.
 pub(crate) fn keeps(description: &InUse, fd: u32) -> bool {
+    if !HAS_LOOKED.swap(true, Ordering::AcqRel) {
+        look();
+    }
     if COUNT.load(Ordering::Acquire) == 0 {
         return false;
     }
@@ -57,13 +142,19 @@ pub(crate) fn keeps(description: &InUse, fd: u32) -> bool {
 
 /// Makes the program's call that closes a descriptor. Its file's locks go with it.
 pub(crate) fn close(fd: i32) -> i64 {
+    let has_locks = COUNT.load(Ordering::Acquire) > 0;
+    let served = if has_locks { before_close(fd) } else { None };
     let Closed { result, file } = table::close(fd);
-    if file.is_none() || COUNT.load(Ordering::Acquire) == 0 {
-        return result;
+    if has_locks {
+        served.or(file).into_iter().for_each(forget);
     }
+    result
+}
+
+/// All locks of a file are gone.
+fn forget(file: (usize, Ino)) {
     let mut files = FILES.lock();
-    let (gone, left): (Vec<_>, Vec<_>) =
-        files.drain(..).partition(|locked| Some(locked.file) == file);
+    let (gone, left): (Vec<_>, Vec<_>) = files.drain(..).partition(|locked| locked.file == file);
     *files = left;
     COUNT.store(files.len(), Ordering::Release);
     drop(files);
@@ -72,7 +163,6 @@ pub(crate) fn close(fd: i32) -> i64 {
         sys!(libc::SYS_close, *kept);
         numbers::freed_any();
     }
-    result
 }
 
 /// Keeps other threads from the list while the process forks.
