@@ -5,15 +5,17 @@
 mod support;
 
 use std::mem::ManuallyDrop;
+use std::panic::Location;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use novale_arena::{Arena, PidInfo};
+use novale_arena::{Arena, ClientInfo, PidInfo};
 use novale_core::{
     BufferRules, Ctx, Error, Fallocate, FileKind, Form, Fs, Ino, MkfsOptions, Mode, NewInode, Node,
     OpenOptions, RenameMode, Serial, SetAttr, SetXattr, WriteBack, has_left_behind, mkfs,
 };
-use novale_pm::{Pm, PmOptions, Purpose, SlotLock, SlotSpec};
+use novale_layout::PmAddr;
+use novale_pm::{Observer, Pm, PmOptions, Purpose, SlotLock, SlotSpec, StoreEvent};
 use support::{MB, open_as, pool, verify};
 use tempfile::NamedTempFile;
 
@@ -250,6 +252,8 @@ fn a_write_takes_capabilities_away_at_once() {
 struct Abandoned {
     slot: NamedTempFile,
     arena: Arena,
+    /// When the process began that lives, beside this one.
+    lives: Arc<AtomicU64>,
     /// As the pool was when the first of two files was synced, and had not been written to again.
     copy: Vec<u8>,
     files: [Ino; 2],
@@ -260,16 +264,21 @@ fn map(slot: &NamedTempFile) -> Pm {
     Pm::open(&[SlotSpec::new(slot.path())], &options).unwrap()
 }
 
+/// When the process of the other client began.
+const OTHER: u64 = u64::MAX;
+
 fn abandoned() -> Abandoned {
     let slot = NamedTempFile::new().unwrap();
     slot.as_file().set_len(16 * MB).unwrap();
     mkfs(&map(&slot), &MkfsOptions::numbered(1, 2)).unwrap();
     let arena = Arena::anonymous(64 * MB).unwrap();
-    let lives = Arc::new(AtomicBool::new(true));
+    let lives = Arc::new(AtomicU64::new(OTHER));
     let probe = lives.clone();
-    assert!(arena.set_alive_probe(Box::new(move |_| probe.load(Ordering::SeqCst))));
+    let is_alive =
+        move |client: &ClientInfo| client.process.start_time == probe.load(Ordering::SeqCst);
+    assert!(arena.set_alive_probe(Box::new(is_alive)));
     let first = Fs::open(map(&slot), arena.clone(), &buffered(), &Serial, &|_| ()).unwrap();
-    let ended = PidInfo { start_time: u64::MAX, ..PidInfo::current() };
+    let ended = PidInfo { start_time: OTHER, ..PidInfo::current() };
     let options = OpenOptions::of_arena(&arena);
     let other = ManuallyDrop::new(Fs::attach(map(&slot), &arena, &options, ended).unwrap());
     let files = [create(&first, "f"), create(&other, "g")];
@@ -281,9 +290,9 @@ fn abandoned() -> Abandoned {
     other.write(&CTX, files[1], 0, &[4; 9000]).unwrap();
     assert!(!has_left_behind(&arena));
     first.close().unwrap();
-    lives.store(false, Ordering::SeqCst);
+    lives.store(0, Ordering::SeqCst);
     assert!(has_left_behind(&arena));
-    Abandoned { slot, arena, copy, files }
+    Abandoned { slot, arena, lives, copy, files }
 }
 
 #[test]
@@ -299,10 +308,91 @@ fn what_clients_that_all_died_have_buffered_is_written_back() {
     verify(fs.pm());
 }
 
+/// Stops its client for ever before one of its stores, write-backs and fences.
+struct StopAt {
+    events_left: AtomicU64,
+    has_ended: AtomicBool,
+}
+
+impl StopAt {
+    fn event(&self) {
+        let counted = |left: u64| left.checked_sub(1);
+        if self.events_left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, counted).is_err() {
+            self.has_ended.store(true, Ordering::SeqCst);
+            loop {
+                std::thread::park();
+            }
+        }
+    }
+}
+
+impl Observer for StopAt {
+    fn store(&self, _: StoreEvent<'_>) {
+        self.event();
+    }
+    fn write_back(&self, _: PmAddr, _: u64, _: Purpose, _: &'static Location<'static>) {
+        self.event();
+    }
+    fn fence(&self, _: &'static Location<'static>) {
+        self.event();
+    }
+}
+
+/// A client whose process began then ends the session of dead ones, and dies at this event; whether it came
+/// through before.
+fn ends_and_dies(left: &Abandoned, start_time: u64, event: u64) -> bool {
+    let stop = Arc::new(StopAt { events_left: event.into(), has_ended: false.into() });
+    let observer: Option<Arc<dyn Observer>> = Some(stop.clone());
+    let options = PmOptions { lock: SlotLock::Held, observer, ..PmOptions::default() };
+    let pm = Pm::open(&[SlotSpec::new(left.slot.path())], &options).unwrap();
+    let process = PidInfo { start_time, ..PidInfo::current() };
+    let arena = left.arena.clone();
+    left.lives.store(start_time, Ordering::SeqCst);
+    let ending = std::thread::spawn(move || {
+        assert!(Fs::end_session_of_dead(pm, &arena, 11, process).unwrap());
+    });
+    while !stop.has_ended.load(Ordering::SeqCst) {
+        if ending.is_finished() {
+            ending.join().unwrap();
+            return true;
+        }
+        std::thread::yield_now();
+    }
+    left.lives.store(0, Ordering::SeqCst);
+    false
+}
+
+/// Who ends the session may die in it, at any store, and the next one after it. The last client to leave
+/// said that the pool was closed before it flushed: a death in between, of a mount's daemon too, lost what was
+/// buffered, which the next one did not look for.
+#[test]
+fn deaths_in_the_ending_of_a_dead_session_lose_nothing() {
+    for event in 0.. {
+        let left = abandoned();
+        let came_through = ends_and_dies(&left, OTHER - 1, event);
+        if has_left_behind(&left.arena) && !ends_and_dies(&left, OTHER - 2, event / 2) {
+            let process = PidInfo::current();
+            assert!(Fs::end_session_of_dead(map(&left.slot), &left.arena, 12, process).unwrap());
+        }
+        let Abandoned { slot, arena, files, .. } = left;
+        assert!(!has_left_behind(&arena));
+        let fs = open_as(map(&slot), &buffered());
+        let first = [&[2; 100][..], &[3; 100], &[1; 4800]].concat();
+        assert!(contents(&fs, files[0]) == first, "death before event {event}");
+        assert!(contents(&fs, files[1]) == [4; 9000], "death before event {event}");
+        fs.close().unwrap();
+        verify(fs.pm());
+        if came_through {
+            assert!(event > 10, "there are {event} events");
+            return;
+        }
+    }
+}
+
 /// Bytes of another state of a file, and free lists that are not this pool's, would damage it.
 #[test]
 fn a_pool_that_was_changed_since_is_left_alone() {
-    let Abandoned { slot, arena, copy, files } = abandoned();
+    let Abandoned { slot, arena, copy, files, .. } = abandoned();
     std::fs::write(slot.path(), &copy).unwrap();
     assert!(!Fs::end_session_of_dead(map(&slot), &arena, 11, PidInfo::current()).unwrap());
     assert_eq!(std::fs::read(slot.path()).unwrap(), copy);

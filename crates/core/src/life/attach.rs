@@ -450,6 +450,10 @@ impl Fs {
             // killed counts as such: it might as well be killed when this client has left.
             let is_last = others().next().is_none();
             if is_last || others().any(|other| !arena.is_gone_client(&other)) {
+                if is_last && self.failed_slots() == 0 {
+                    // As long as the arena is open what is buffered outlives this client; nobody comes now.
+                    self.flush_all(&call)?;
+                }
                 set_left(arena, me, true);
                 if is_last {
                     arena.root()[STAGE].store(CLOSED, Ordering::Release);

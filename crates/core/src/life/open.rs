@@ -452,6 +452,17 @@ impl Fs {
         Ok(())
     }
 
+    /// Makes durable what is buffered, for the client that leaves last.
+    pub(crate) fn flush_all(&self, call: &Call<'_>) -> Result<()> {
+        self.views.for_each(self.arena(), &mut |view| {
+            if view.is_buffered() && view.nlink() > 0 {
+                let locked = self.lock(call, view.ino())?;
+                self.flush(call, &locked)?;
+            }
+            Ok(())
+        })
+    }
+
     /// Frees what only the view holds: spare log pages, and files without names.
     fn give_back_views(&self, call: &Call<'_>) -> Result<()> {
         self.views.for_each(self.arena(), &mut |view| {
@@ -459,10 +470,6 @@ impl Fs {
                 return Ok(());
             }
             let ino = view.ino();
-            if view.is_buffered() && view.nlink() > 0 {
-                let locked = self.lock(call, ino)?;
-                self.flush(call, &locked)?;
-            }
             if view.nlink() == 0 {
                 let locked = self.lock(call, ino)?;
                 return self.reclaim(call, &locked);
