@@ -103,15 +103,17 @@ impl Fs {
     }
 
     /// As [`Fs::flush`], of a file without its lock, which it takes, and whose next sync has nothing to do with
-    /// what is flushed here.
-    pub(crate) fn flush_early(&self, ctx: &Ctx, ino: Ino) -> Result<()> {
+    /// what is flushed here. Returns whether it did: not where somebody has the lock and it does not wait, nor
+    /// where nothing is buffered any more.
+    pub(crate) fn flush_early(&self, ctx: &Ctx, ino: Ino, waits: bool) -> Result<bool> {
         let call = self.begin(OpKind::Write, ctx)?;
-        let locked = self.lock(&call, ino)?;
-        if locked.view.is_buffered() {
-            self.flush_blocks(&call, &locked)?;
-            locked.view.restart_tally();
-        }
-        Ok(())
+        let locked = if waits { Some(self.lock(&call, ino)?) } else { self.try_lock(&call, ino)? };
+        let Some(locked) = locked.filter(|locked| locked.view.is_buffered()) else {
+            return Ok(false);
+        };
+        self.flush_blocks(&call, &locked)?;
+        locked.view.restart_tally();
+        Ok(true)
     }
 
     /// Flushes a file that has something in the buffer; returns how many lines that were.

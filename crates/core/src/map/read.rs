@@ -201,7 +201,7 @@ impl Fs {
     /// [`Error::IsDirectory`], [`Error::Invalid`] for what is no regular file.
     pub fn seek(&self, ino: Ino, offset: u64, what: Seek) -> Result<u64> {
         if self.read_view(0, ino, |view, _| Ok(view.is_buffered()))? {
-            self.flush_early(&Ctx { now_ns: 0, hint: 0 }, ino)?;
+            self.flush_early(&Ctx { now_ns: 0, hint: 0 }, ino, true)?;
         }
         self.read_view(0, ino, |view, kind| {
             regular(kind)?;

@@ -4,9 +4,10 @@
 //! recently written first, until so many blocks are free as are wanted; then those that have waited too
 //! long. A file is flushed as a whole, so the order is of files and not of blocks; it is found in the moment
 //! in which it is needed, and no list is kept up by each write, nor left behind by a death. Any client can
-//! make a pass: a mount's daemon does, and one that finds no block left.
+//! make a pass: a mount's daemon does, and one that finds no block left. Passes that run at once share the
+//! work: a file that somebody has locked is passed by, and comes last.
 
-use std::sync::PoisonError;
+use std::sync::TryLockError;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -44,6 +45,18 @@ pub struct WrittenBack {
     pub files: u64,
     /// Why the first one was not that could not be. It stays buffered.
     pub failure: Option<Error>,
+}
+
+impl WrittenBack {
+    /// What came of flushing a file.
+    fn count(&mut self, flushed: Result<bool>) {
+        match flushed {
+            // Others were faster, or it is removed since.
+            Ok(false) | Err(Error::Stale | Error::NotFound) => {}
+            Err(error) => drop(self.failure.get_or_insert(error)),
+            Ok(true) => self.files += 1,
+        }
+    }
 }
 
 /// A file with something in the buffer.
@@ -108,18 +121,26 @@ impl Fs {
         files.sort_unstable_by_key(|file| (file.written_ns, file.ino));
         // A round begins and ends in the same shard of views.
         files.dedup_by_key(|file| file.ino);
+        let mut locked = Vec::new();
         for file in files {
-            if file.since_ns >= what.since_before_ns && self.has_free(what.free_percent)? {
-                continue;
+            if self.is_due(&file, what)? {
+                match self.flush_early(ctx, file.ino, false) {
+                    Ok(false) => locked.push(file),
+                    flushed => written.count(flushed),
+                }
             }
-            match self.flush_early(ctx, file.ino) {
-                // Removed since.
-                Err(Error::Stale | Error::NotFound) => {}
-                Err(error) => drop(written.failure.get_or_insert(error)),
-                Ok(()) => written.files += 1,
+        }
+        for file in locked {
+            if self.is_due(&file, what)? {
+                written.count(self.flush_early(ctx, file.ino, true));
             }
         }
         Ok(written)
+    }
+
+    /// Whether a pass has to write this file back.
+    fn is_due(&self, file: &BufferedFile, what: WriteBack) -> Result<bool> {
+        Ok(file.since_ns < what.since_before_ns || !self.has_free(what.free_percent)?)
     }
 
     /// Whether of a hundred blocks so many are free.
@@ -141,13 +162,18 @@ impl Fs {
     }
 
     /// Makes room for so many blocks in the buffer, for a client that has no lock and finds none: one thread
-    /// at a time.
+    /// as much as the one that writes back does, others meanwhile until there are not few any more.
     pub(crate) fn make_room_in_buffer(&self, ctx: &Ctx, blocks: u64) -> Result<()> {
-        let _one = self.writing_back.lock().unwrap_or_else(PoisonError::into_inner);
+        let first = match self.writing_back.try_lock() {
+            Ok(first) => Some(first),
+            Err(TryLockError::Poisoned(first)) => Some(first.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        };
         if !self.buffer.has_room(self.arena(), blocks)? {
             let (_, blocks_max) = self.buffer.usage(self.arena())?;
-            let free_percent = u64::from(self.buffer.rules.high_percent);
-            let free_percent = free_percent.max((blocks * 100).div_ceil(blocks_max.max(1)));
+            let rules = self.buffer.rules;
+            let wanted = if first.is_some() { rules.high_percent } else { rules.low_percent };
+            let free_percent = (blocks * 100).div_ceil(blocks_max.max(1)).max(wanted.into());
             self.write_back(ctx, WriteBack { free_percent, since_before_ns: i64::MIN })?;
         }
         Ok(())
