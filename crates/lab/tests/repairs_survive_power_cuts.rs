@@ -8,14 +8,17 @@
 )]
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Instant;
 
 use fastrand::Rng;
 use novale_core::repair::Effort;
-use novale_lab::crash::{Hardware, What};
-use novale_lab::diff::Budget;
+use novale_core::{Ctx, FileKind, Form, NewInode, Node};
+use novale_lab::crash::{Event, Hardware, LineKey, Recorder, What};
+use novale_lab::diff::{Budget, open_pool};
 use novale_lab::images::{CutRepair, Image, Pools, Recipe};
-use novale_pm::StoreKind;
+use novale_lab::pool_file::PoolFile;
+use novale_pm::{Observer, PmOptions, Purpose, StoreKind};
 
 const CORPUS: &str = include_str!("../corpus/images.txt");
 /// Repairs that are cut.
@@ -132,4 +135,125 @@ fn which_store_to_a_new_log_page_comes_last() {
         }
     }
     assert!(linked > 0, "no page was linked");
+}
+
+/// A process that died before each of its fences in turn: the memory that it left, and what of that others see.
+fn deaths(slots: &[Vec<u8>], events: &[Event]) -> Vec<(Hardware, Vec<Vec<u8>>)> {
+    let (mut hardware, mut deaths) = (Hardware::with(slots.to_vec()), Vec::new());
+    for event in events {
+        if matches!(event.what, What::Fence) && !hardware.pending().is_empty() {
+            let mut left = hardware.clone();
+            left.forget_threads();
+            let lines = left.pending().keys().map(|key| (*key, left.line_with(*key, |_| true)));
+            let shown = left.after_cut(&lines.collect::<Vec<_>>()).durable_copy();
+            deaths.push((left, shown));
+        }
+        hardware.apply(event);
+    }
+    deaths
+}
+
+/// What a session does to a pool that it opens and makes a file in; none where that can't be opened.
+fn session(slots: &[Vec<u8>]) -> Vec<Event> {
+    let lens: Vec<u64> = slots.iter().map(|slot| slot.len() as u64).collect();
+    let pool = PoolFile::zeroed(&lens).unwrap();
+    for (slot, bytes) in (0..).zip(slots) {
+        pool.put(slot, 0, bytes).unwrap();
+    }
+    let recorder = Arc::new(Recorder::default());
+    let observer = Some(recorder.clone() as Arc<dyn Observer>);
+    let pm = pool.open(&PmOptions { observer, ..PmOptions::default() }).unwrap();
+    let Ok(fs) = open_pool(pm, Form::Auto, 5) else { return Vec::new() };
+    let ctx = Ctx { now_ns: 5, hint: 0 };
+    let (kind, mode) = (FileKind::File, 0o644);
+    let new = NewInode { kind, mode, uid: 0, gid: 0, rdev: 0, target: b"" };
+    // In a damaged pool it may fail.
+    if let Ok(made) = fs.create(&ctx, Node::ROOT, b"made by who died", &new) {
+        fs.write(&ctx, made.ino, 0, &[7; 5000]).unwrap_or_default();
+    }
+    recorder.take()
+}
+
+/// Whether a line has what some state is judged by: lines of inodes, records, those of the pool.
+fn says_state(hardware: &Hardware, key: &LineKey) -> bool {
+    let is_of = |purpose| matches!(purpose, Purpose::Commit | Purpose::Journal | Purpose::Other);
+    let stores = hardware.pending().get(key).into_iter().flatten();
+    stores.map(|store| store.purpose).any(is_of)
+}
+
+/// A repair went on from what dead processes had left in the caches: the state line of a session that the
+/// pool was opened in, for one. A power cut left what the repair had stored and took that line back: the pool
+/// was one that was closed clean, with a saved allocator that knew nothing of the repair's pages.
+#[test]
+fn what_a_killed_process_left_is_durable_before_it_is_built_on() {
+    const DEATHS: usize = 40;
+    let (mut pools, mut seen) = (Pools::default(), 0);
+    for recipe in recipes() {
+        let slots = Image::new(&mut pools, &recipe).unwrap().bytes().unwrap();
+        for (mut hardware, shown) in deaths(&slots, &session(&slots)) {
+            let Some(repair) = CutRepair::record(&shown, Effort::Salvage).unwrap() else {
+                continue;
+            };
+            let dead: Vec<LineKey> = hardware
+                .pending()
+                .keys()
+                .filter(|key| says_state(&hardware, key))
+                .copied()
+                .collect();
+            let (mut is_first, mut is_over) = (true, false);
+            for event in &repair.events {
+                if let What::Store { purpose, .. } = event.what {
+                    let is_commit = purpose == Purpose::Commit;
+                    let mut left = dead.iter().filter(|key| hardware.pending().contains_key(key));
+                    let found = left.find(|key| is_commit || (is_first && key.line < 64));
+                    assert_eq!(found, None, "{recipe}: at {}", event.site);
+                    (is_first, is_over) = (false, is_over || is_commit);
+                }
+                if is_over {
+                    break;
+                }
+                hardware.apply(event);
+            }
+            seen += usize::from(is_over && !dead.is_empty());
+        }
+        if seen >= DEATHS {
+            return;
+        }
+    }
+    panic!("{seen} repairs behind a death");
+}
+
+/// A repair was killed before the last fence of a salvage, whose line was in the cache. The pool was sound
+/// by that line, and a mount went on from it; a power cut brought the damaged state back, with pages that
+/// were others' by then.
+#[test]
+fn what_a_killed_repair_left_is_durable_once_the_pool_is_open() {
+    const DEATHS: usize = 40;
+    let (mut pools, mut seen) = (Pools::default(), 0);
+    for recipe in recipes() {
+        let slots = Image::new(&mut pools, &recipe).unwrap().bytes().unwrap();
+        let Some(repair) = CutRepair::record(&slots, Effort::Salvage).unwrap() else { continue };
+        for (mut hardware, shown) in deaths(&slots, &repair.events) {
+            let opening = session(&shown);
+            let dead: Vec<LineKey> = hardware
+                .pending()
+                .keys()
+                .filter(|key| says_state(&hardware, key))
+                .copied()
+                .collect();
+            if opening.is_empty() || dead.is_empty() {
+                continue;
+            }
+            for event in &opening {
+                hardware.apply(event);
+            }
+            let left = dead.iter().find(|key| hardware.pending().contains_key(key));
+            assert_eq!(left, None, "{recipe}: of {} events", opening.len());
+            seen += 1;
+        }
+        if seen >= DEATHS {
+            return;
+        }
+    }
+    panic!("{seen} openings behind a death");
 }

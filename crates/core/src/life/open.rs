@@ -194,14 +194,17 @@ pub(crate) fn survey(
             inodes: &opened.inodes,
         };
         opened.found = scan.run(exec, progress)?;
-        // A pool that was closed clean and says nothing of its pages is one whose slots were being changed: who
-        // moved a page may have died before the fence of the word that names it now.
+        // A pool that was closed clean and says nothing of its pages is one whose slots were being changed, or
+        // that was being repaired: who moved a page may have died before the fence of the word that names it
+        // now, who erased a record before that of its zeros.
         let named = opened.chunks.write_back(pm, root);
-        let lanes = pool.superblock.roots.lane_table;
+        let table = pool.superblock.roots.lane_table;
         let rest = match clean {
             // Of a damaged pool it may lie nowhere.
-            true if !pm.contains(lanes, PAGE) => Flushed::none(),
-            true => pm.write_back_range(lanes, PAGE, Purpose::Other),
+            true if !pm.contains(table, PAGE) => Flushed::none(),
+            true => lanes.iter().chain([&table]).fold(Flushed::none(), |pending, page| {
+                pending.and(pm.write_back_range(*page, PAGE, Purpose::Other))
+            }),
             false => journal.write_back(pm, session),
         };
         pm.fence(named.and(rest)).end();

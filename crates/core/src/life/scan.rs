@@ -214,7 +214,9 @@ impl Scan<'_> {
             for (slot, line) in (0..).zip(standing.install) {
                 found.installs.extend(line.map(|line| (*place, slot, line)));
             }
-            if standing.is_recent {
+            // In a pool closed clean the last to store it was perhaps a repair, that died before its fence: all
+            // else that its line needs was durable before.
+            if standing.is_recent || crashed.is_none() {
                 pending = pm.write_back_range(place.addr, INODE_SIZE, Purpose::Inode);
             }
         }

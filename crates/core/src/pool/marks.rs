@@ -110,7 +110,18 @@ impl PageMarks {
         word.map_or(u64::MAX, |word| word.load(Ordering::Relaxed))
     }
 
-    /// Pages in use.
+    /// The pages in use.
+    pub(crate) fn used_pages(&self) -> impl Iterator<Item = PmAddr> + '_ {
+        (0..).zip(&self.slots).flat_map(|(slot, words)| {
+            (0..).zip(words).flat_map(move |(index, word)| {
+                let word = word.load(Ordering::Relaxed);
+                let used = (0..64).filter(move |bit| word >> bit & 1 != 0);
+                used.map(move |bit| PmAddr::new(slot, (index * 64 + bit) * PAGE))
+            })
+        })
+    }
+
+    /// How many pages are in use.
     pub(crate) fn used(&self) -> u64 {
         let words = self.slots.iter().flatten();
         words.map(|word| u64::from(word.load(Ordering::Relaxed).count_ones())).sum()

@@ -9,7 +9,7 @@ use novale_layout::{
     Attributes, COOKIE_LIMIT, COOKIE_MIN, CommitLine, FileKind, INODES_PER_CHUNK, IdentityLine,
     Ino, PAGE, Pair, PmAddr, Seed,
 };
-use novale_pm::Pm;
+use novale_pm::{Flushed, Pm, Purpose};
 
 use crate::base::error::{Error, Result};
 use crate::base::exec::{Executor, Progress};
@@ -354,6 +354,17 @@ impl Gathered {
             let error = Error::damaged_inode(Ino::ROOT, "", place.addr, "not in use");
             blank(Ino::ROOT, place, Damage::NoState(error))
         });
+    }
+
+    /// Writes back, durably, all pages that somebody has: who stored them may have died before its fence,
+    /// another repair among them. What a commit of a repair rests on is what was read, and it has no data
+    /// checksum.
+    pub(super) fn write_back(&self, pm: &Pm) {
+        let pages = self.marks.used_pages();
+        let written = pages.fold(Flushed::none(), |pending, page| {
+            pending.and(pm.write_back_range(page, PAGE, Purpose::Other))
+        });
+        pm.fence(written).end();
     }
 
     /// Every number that names or records speak of has a place, and every place its inodes.

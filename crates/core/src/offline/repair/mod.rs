@@ -108,6 +108,8 @@ pub fn repair(pm: &Pm, effort: Effort, help: &mut Help<'_>) -> Result<RepairRepo
     let mut pool = Pool::read(pm)?;
     pool.check_writable()?;
     pool.check_numbers()?;
+    // Who stored the lines that stand may have died before its fence.
+    pm.fence(pool.write_back(pm)).end();
     // Where the tables are follows from the format: the superblock says it again.
     pool.superblock.roots = Roots::fixed();
     let all = this.gather(&pool)?;
@@ -184,6 +186,7 @@ impl Repair<'_, '_> {
 
     /// The steps after the copies, each of which leaves a pool that the whole can be run on again.
     fn mend(&mut self, pool: &mut Pool, mut all: Gathered, held: &HeldPages) -> Result<()> {
+        all.write_back(self.pm);
         let root = pool.state.saved_root;
         if pool.is_clean() && !root.is_null() {
             // From here on each opening scans, and with damage refuses to write.
