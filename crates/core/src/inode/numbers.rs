@@ -368,17 +368,19 @@ impl Inodes {
         let page = PmAddr::from_raw(pm.load_u64(root)?);
         let new = take_zeroed(env, pm, 1 + u64::from(page.is_null()))?;
         let table = page_at(&new, 0);
-        let name = |at: PmAddr, page: PmAddr| {
+        let name = |at: PmAddr, page: PmAddr, pending: Flushed| {
             let word = pm.store_u64(at, page.raw(), Purpose::Inode);
-            pm.fence(pm.write_back(word)).end();
+            pm.fence(pm.write_back(word).and(pending)).end();
         };
         if page.is_null() {
             // The new page is reached only with the table in it.
             let page = page_at(&new, 1);
-            name(page.add(lower * 8), table);
-            name(root, page);
+            name(page.add(lower * 8), table, Flushed::none());
+            name(root, page, Flushed::none());
         } else {
-            name(page.add(lower * 8), table);
+            // Who named that page may have died before its fence: it is durable with the table's word.
+            let named = pm.write_back_range(root, 8, Purpose::Inode);
+            name(page.add(lower * 8), table, named);
         }
         self.install(env.arena, chunk, table, &[], &|_| 0)
     }
@@ -510,6 +512,18 @@ mod tests {
         }
         drop(lanes);
         assert_eq!(fs.statfs().unwrap().inodes, before);
+    }
+
+    /// A client died between its store of the word that names a page of the directory and its fence, and the
+    /// next one made a table there, and inodes: a power cut took the word, and with it all of them.
+    #[test]
+    fn a_page_of_the_directory_is_durable_before_another_table_is_named_in_it() {
+        let fs = empty(2);
+        let call = fs.call(OpKind::Manage, &CTX);
+        let before = fs.pm.counters();
+        fs.inodes.grow(&fs.env(&call), &fs.pm, 1).unwrap();
+        // The word in the directory's root, and the table's.
+        assert_eq!((fs.pm.counters() - before).write_backs(), 2);
     }
 
     /// Chunks far apart, among 2^18: each is found from before it, also when all between lost theirs.
