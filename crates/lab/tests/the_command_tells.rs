@@ -65,6 +65,26 @@ fn a_missed_bug_is_a_violation() {
     assert_eq!((code, &object["violations"]), (Some(1), &1.into()), "{object}");
 }
 
+/// A second run of mutants begins with what the first one caught; what is no such file is refused.
+#[test]
+fn what_mutants_caught_is_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = || {
+        let trials = ["mutants", "--json", "--trials=90", "--threads=1", "--keep=kept"];
+        let (code, out, err) = lab(&trials, folder.path());
+        (code, serde_json::from_str::<serde_json::Value>(&out).unwrap_or_default(), err)
+    };
+    let (code, first, err) = run();
+    assert_eq!((code, &first["kept"]), (Some(0), &0.into()), "{first} {err}");
+    let (code, second, err) = run();
+    assert_eq!((code, &second["kept"]), (Some(0), &first["caught"]), "{second} {err}");
+    assert!(first["caught"].as_u64().unwrap() > 30, "{first}");
+    assert!(second["caught"].as_u64() > first["caught"].as_u64(), "{second}");
+    std::fs::write(folder.path().join("kept"), "no such thing").unwrap();
+    let (code, _, err) = run();
+    assert!(code == Some(2) && err.contains("kept"), "{code:?} {err}");
+}
+
 /// No threads, no time: such a run said that nothing was wrong.
 #[test]
 fn a_run_that_would_try_nothing_is_refused() {

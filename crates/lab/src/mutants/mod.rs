@@ -11,12 +11,14 @@
 //! - `trial` replays one mutant, `judge` judges its images, `score` tries all of them; `workloads` says on
 //!   what.
 //! - `pm` does the same for the instructions in `pm`, which have no recovery to be seen by.
-//! - `sites` compares what was reached with the source; `needless` holds the explained survivors.
+//! - `sites` compares what was reached with the source; `needless` holds the explained survivors, `kept`
+//!   what earlier runs caught.
 //!
 //! Called by `novale-lab mutants` and its test. Never here: what the bytes mean.
 
 mod fork;
 mod judge;
+mod kept;
 mod key;
 mod needless;
 mod pm;
@@ -27,6 +29,7 @@ mod sites;
 mod trial;
 mod workloads;
 
+pub use kept::Kept;
 pub use key::{Does, How, Key, Mutant, Site};
 pub use pm::{PmMutant, PmReport, try_pm};
 pub use score::{ALIKE_MAX, Fate, Options, Report, Score, run_until};

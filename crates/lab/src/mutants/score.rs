@@ -1,6 +1,6 @@
 //! All mutants over all workloads, on several threads, until the time is up or all are caught.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use fastrand::Rng;
 
 use super::fork::{End, fork};
+use super::kept::Kept;
 use super::key::{Key, Mutant};
 use super::needless;
 use super::pm::{PmReport, try_pm};
@@ -28,7 +29,7 @@ const TRIES_A_RUN: u32 = 6;
 const TRIES_IN_RECOVERIES: u32 = 3;
 /// Places at which a mutant is tried before it counts as a survivor.
 const TRIES_MAX: u32 = 40;
-/// The same for one that is proved to change nothing that counts: it must not be caught.
+/// The same for one of which it is known why it may survive.
 const NEEDLESS_TRIES_MAX: u32 = 6;
 /// Places at which a mutant made no difference before it is taken for the original.
 pub const ALIKE_MAX: u32 = 100;
@@ -57,6 +58,16 @@ pub struct Options {
     pub seed: u64,
     /// A part of the names of the fixed runs to be made, over and over; else all.
     pub only: Option<String>,
+    /// What was caught in earlier runs.
+    pub kept: Kept,
+}
+
+/// What came of a mutant in the runs of one plan.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Met {
+    tries: u32,
+    /// The seeds of runs in which it was tried.
+    seeds: BTreeSet<u64>,
 }
 
 /// How a mutant fared.
@@ -66,12 +77,14 @@ pub struct Fate {
     pub tries: u32,
     /// Places at which it made none.
     pub alike: u32,
-    /// It is proved that nothing needs what it lacks.
+    /// It is known why it may survive.
     pub is_needless: bool,
     /// The run in which it was caught, the cut and what was wrong.
     pub caught: Option<[String; 3]>,
-    /// The turn of the run in which it was met first.
-    turn: usize,
+    /// It was caught in an earlier run.
+    pub is_kept: bool,
+    /// The turns of the plans in which it was met.
+    pub(super) met: BTreeMap<usize, Met>,
 }
 
 impl Fate {
@@ -81,6 +94,21 @@ impl Fate {
         let tries_max = if self.is_needless { NEEDLESS_TRIES_MAX } else { TRIES_MAX };
         let alike_max = ALIKE_MAX.saturating_mul(1 + self.tries);
         self.caught.is_none() && self.tries < tries_max && self.alike < alike_max
+    }
+
+    /// How often it is tried in all in runs of one plan: where it was met in several, one of them can't
+    /// use up all tries.
+    fn tries_a_plan(&self) -> u32 {
+        (2 * TRIES_MAX / u32::try_from(self.met.len()).unwrap_or(1).max(1)).max(TRIES_A_RUN)
+    }
+
+    /// Of a plan in which it was met that has not used up its share the turn, and the seed of a run in
+    /// which it was tried.
+    fn sought(&self, random: &mut Rng) -> Option<(usize, Option<u64>)> {
+        let left: Vec<_> =
+            self.met.iter().filter(|(_, met)| met.tries < self.tries_a_plan()).collect();
+        let (turn, met) = random.choice(left)?;
+        Some((*turn, random.choice(&met.seeds).copied()))
     }
 
     /// The memory was never in a state that the original can't be in.
@@ -96,6 +124,8 @@ pub struct Score {
     pub mutants: usize,
     /// Of them caught.
     pub caught: usize,
+    /// Of these caught in an earlier run.
+    pub kept: usize,
     /// Survivors that are proved needless.
     pub needless: usize,
     /// Places at which a mutant was replayed.
@@ -146,7 +176,9 @@ impl Report {
 
     /// Mutants that were caught although they are said to be needless.
     pub fn wrongly_explained(&self) -> impl Iterator<Item = (&Mutant, &Fate)> {
-        self.fates.iter().filter(|(_, fate)| fate.is_needless && fate.caught.is_some())
+        self.fates
+            .iter()
+            .filter(|(mutant, fate)| fate.caught.is_some() && needless::is_proved(mutant))
     }
 }
 
@@ -213,6 +245,7 @@ impl State {
         Score {
             mutants: self.fates.len(),
             caught: self.fates.values().filter(|fate| fate.caught.is_some()).count(),
+            kept: self.fates.values().filter(|fate| fate.is_kept).count(),
             needless: 0,
             trials: self.trials,
         }
@@ -254,14 +287,22 @@ impl Shared<'_> {
         while !self.is_over() {
             let turn = self.next.fetch_add(1, Ordering::Relaxed);
             let mut random = Rng::with_seed(self.options.seed ^ turn as u64);
-            let open = || self.state().open().map(|(mutant, fate)| (*mutant, fate.turn)).collect();
-            let open: Vec<_> = if turn < FIXED_COUNT { Vec::new() } else { open() };
+            let state = self.state();
+            let open: Vec<_> = state.open().filter(|_| turn >= FIXED_COUNT).collect();
             if turn >= FIXED_COUNT + 2 && open.is_empty() {
                 break;
             }
             let only = self.options.only.as_deref();
+            let seed = self.options.seed ^ turn as u64;
+            let (mut met, mut places) = (only.map_or(turn, |_| turn % FIXED_COUNT), seed);
             let sought = random.choice(open).filter(|_| !turn.is_multiple_of(SEEKS_NOTHING_ONE_IN));
-            let met = sought.map_or(only.map_or(turn, |_| turn % FIXED_COUNT), |(_, turn)| turn);
+            if let Some((turn, seed)) = sought.and_then(|(_, fate)| fate.sought(&mut random)) {
+                met = turn;
+                // What was met in a recovery is met in the same one again; elsewhere, by chance.
+                places = seed.filter(|_| random.bool()).unwrap_or(places);
+            }
+            let sought = sought.map(|(mutant, _)| *mutant);
+            drop(state);
             let plan = plan(met, self.options.seed);
             if only.is_some_and(|only| !plan.name.contains(only)) {
                 continue;
@@ -270,7 +311,9 @@ impl Shared<'_> {
                 shared: self,
                 plan: &plan,
                 turn: met,
-                sought: sought.map(|(mutant, _)| mutant),
+                seed: places,
+                places: Rng::with_seed(places),
+                sought,
                 random,
                 tries: BTreeMap::new(),
                 forks: BTreeMap::new(),
@@ -298,6 +341,9 @@ struct Worker<'s, 'p> {
     shared: &'s Shared<'p>,
     plan: &'s Plan,
     turn: usize,
+    /// Of where it is recovered, or clients die.
+    seed: u64,
+    places: Rng,
     /// It is made for this mutant, and all others that are open are tried at each place, too.
     sought: Option<Mutant>,
     random: Rng,
@@ -339,11 +385,11 @@ impl Worker<'_, '_> {
     fn run_settling(&mut self) -> Result<(), String> {
         let all = VICTIMS.iter().flat_map(|victim| POINTS.map(|points| (victim, points)));
         for (victim, (points, between)) in all {
-            let mut point = self.random.u64(0..between);
+            let mut point = self.places.u64(0..between);
             while let Some((mut stretch, acts)) = settled(self.plan, victim, (points, point))? {
                 let mut window = VecDeque::from(acts);
                 self.finish(&mut stretch, &mut window)?;
-                point += self.random.u64(1..=between);
+                point += self.places.u64(1..=between);
                 if self.shared.is_over() {
                     return Ok(());
                 }
@@ -355,7 +401,7 @@ impl Worker<'_, '_> {
     /// Damaged pools are repaired, in any order.
     fn run_repairs(&mut self) -> Result<(), String> {
         let (mut tasks, mut pools) = (repairs::tasks()?, Pools::default());
-        self.random.shuffle(&mut tasks);
+        self.places.shuffle(&mut tasks);
         for task in tasks {
             if self.shared.is_over() {
                 break;
@@ -383,7 +429,7 @@ impl Worker<'_, '_> {
         let Some(act) = window.pop_front() else { return Ok(()) };
         for _ in 0..self.forks_of(&act) {
             for end in [End::PowerCut, End::Death] {
-                let (hardware, random) = (&stretch.hardware, &mut self.random);
+                let (hardware, random) = (&stretch.hardware, &mut self.places);
                 let (mut stretch, acts) = fork(self.plan, hardware, &act, end, random)
                     .map_err(|why| format!("{}, {end:?}: {why}", act.name))?;
                 let mut acts = VecDeque::from(acts);
@@ -415,7 +461,7 @@ impl Worker<'_, '_> {
         match seldom {
             0..=6 if often => 3,
             0..=3 => 1,
-            _ => u32::from(self.random.u32(0..16) == 0),
+            _ => u32::from(self.places.u32(0..16) == 0),
         }
     }
 
@@ -447,12 +493,15 @@ impl Worker<'_, '_> {
                     fate.alike += 1;
                     continue;
                 }
-                Outcome::Survived => fate.tries += 1,
+                Outcome::Survived => {}
                 Outcome::Caught { cut, what } => {
-                    fate.tries += 1;
                     fate.caught.get_or_insert([self.plan.name.clone(), cut, what]);
                 }
             }
+            fate.tries += 1;
+            let met = fate.met.entry(self.turn).or_default();
+            met.tries += 1;
+            met.seeds.insert(self.seed);
             drop(state);
             *self.tries.entry(mutant).or_default() += 1;
         }
@@ -460,11 +509,31 @@ impl Worker<'_, '_> {
     }
 
     fn is_wanted(&self, mutant: &Mutant, tries_max: u32) -> bool {
-        let tries = self.tries.get(mutant).filter(|_| self.sought.is_none()).copied().unwrap_or(0);
         let mut state = self.shared.state();
-        let (is_proved, turn) = (needless::is_proved, self.turn);
-        let new = || Fate { is_needless: is_proved(mutant), turn, ..Fate::default() };
+        let new = || self.shared.options.kept.fate(mutant);
         let fate = state.fates.entry(*mutant).or_insert_with(new);
-        !self.shared.is_over() && tries < tries_max && fate.is_open()
+        let of_plan = fate.met.entry(self.turn).or_default().tries;
+        let is_due = match self.sought {
+            Some(_) => of_plan < fate.tries_a_plan(),
+            None => self.tries.get(mutant).is_none_or(|tries| *tries < tries_max),
+        };
+        !self.shared.is_over() && is_due && fate.is_open()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_that_can_not_show_a_mutant_does_not_use_up_its_tries() {
+        let mut random = Rng::with_seed(1);
+        let mut fate = Fate::default();
+        fate.met.insert(3, Met { tries: TRIES_MAX - 1, seeds: BTreeSet::from([7]) });
+        assert_eq!(fate.sought(&mut random), Some((3, Some(7))));
+        let others = [(8, Met::default()), (9, Met { tries: 1, seeds: BTreeSet::from([5]) })];
+        fate.met.extend(others);
+        let sought: BTreeSet<_> = (0..50).filter_map(|_| fate.sought(&mut random)).collect();
+        assert_eq!(sought, BTreeSet::from([(8, None), (9, Some(5))]));
     }
 }

@@ -5,6 +5,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
+use xxhash_rust::xxh3::xxh3_64;
+
 use super::key::{Does, Site};
 use super::needless::why_unreached;
 use crate::source::files;
@@ -36,6 +38,8 @@ pub struct Call {
     pub function: String,
     /// Its number among the function's calls that do the same, from 1.
     pub nth: usize,
+    /// A hash of the function's text.
+    pub text: u64,
 }
 
 impl Call {
@@ -120,6 +124,11 @@ fn calls_in(text: &str, file: &Path) -> Vec<Call> {
     let code = text.split("#[cfg(test)]").next().unwrap_or_default();
     let helpers = passed_on(code);
     let functions = functions_in(code, file);
+    let text_at = |at: usize| {
+        let start = functions.range(..=at).next_back().map_or(0, |(start, _)| *start);
+        let end = functions.range(at + 1..).next().map_or(code.len(), |(end, _)| *end);
+        xxh3_64(code.get(start..end).unwrap_or_default().as_bytes())
+    };
     let mut counts = BTreeMap::new();
     let mut calls = Vec::new();
     for (at, _) in code.match_indices('.') {
@@ -140,7 +149,7 @@ fn calls_in(text: &str, file: &Path) -> Vec<Call> {
             let function = functions.range(..=at).next_back();
             let function = function.map(|(_, name)| name.clone()).unwrap_or_default();
             let (file, method) = (file.to_owned(), name.to_owned());
-            let mut call = Call { file, line, method, function, nth: 0 };
+            let mut call = Call { file, line, method, function, nth: 0, text: text_at(at) };
             let count: &mut usize = counts.entry((call.function.clone(), call.does())).or_default();
             *count += 1;
             call.nth = *count;

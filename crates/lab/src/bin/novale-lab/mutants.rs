@@ -1,8 +1,10 @@
 //! `novale-lab mutants`: each store, write-back and fence taken away in turn.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
-use novale_lab::mutants::{ALIKE_MAX, Call, Options, Report, Score, run_until};
+use anyhow::Context;
+use novale_lab::mutants::{ALIKE_MAX, Call, Kept, Options, Report, Score, run_until};
 use serde::Serialize;
 
 use super::progress::Progress;
@@ -36,6 +38,10 @@ pub(super) struct Args {
     /// Make those fixed runs alone whose names have this in them ("mapped files"), until the time is up.
     #[arg(long)]
     only: Option<String>,
+    /// Keep what is caught in this file, and begin with what it has: a mutant is caught as before where
+    /// the functions that it changes and the lab are unchanged.
+    #[arg(long, value_name = "FILE")]
+    keep: Option<PathBuf>,
     /// Tell how each mutant was caught.
     #[arg(long)]
     all: bool,
@@ -71,12 +77,18 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
         threads: threads(args.threads),
         seed: args.seed,
         only: args.only.clone(),
+        kept: kept(args)?,
     };
     let stop = Stop::on_signals()?;
     let progress = Progress::new(Some(args.seconds));
     let start = progress.start();
     let report = run_until(stop.asked(), &options, &|score| progress.show(|| told(score)));
     progress.end();
+    if let Some(path) = &args.keep {
+        let mut kept = options.kept;
+        kept.add(&report);
+        kept.write(path)?;
+    }
     if args.json {
         say!("{}", serde_json::to_string(&summary(args, &report, start.elapsed()))?);
     } else {
@@ -85,6 +97,12 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Verdict> {
     let verdict = Verdict::of(!report.is_clean(), &stop);
     let is_enough = args.trials.is_some_and(|trials| report.score.trials >= trials);
     Ok(verdict.or_incomplete(!is_enough && !report.is_complete()))
+}
+
+/// What the file of earlier runs has, where one is named.
+fn kept(args: &Args) -> anyhow::Result<Kept> {
+    let Some(path) = &args.keep else { return Ok(Kept::default()) };
+    Kept::read(path).with_context(|| format!("{} has no kept mutants", path.display()))
 }
 
 fn told(score: Score) -> String {
@@ -173,9 +191,10 @@ fn tell(args: &Args, report: &Report, time: Duration) {
     let undecided = report.undecided.len();
     let counted = (score.mutants - same - score.needless - undecided).max(1);
     say!(
-        "{} of {counted} mutants caught, {} % (besides them {} needless, {same} that made no difference \
+        "{} of {counted} mutants caught, {} of them in earlier runs, {} % (besides them {} needless, {same} that made no difference \
          at {ALIKE_MAX} places, and {undecided} undecided); {} of {} calls reached; {:.0} s",
         score.caught,
+        score.kept,
         score.caught * 100 / counted,
         score.needless,
         report.reach.reached(),
