@@ -384,7 +384,7 @@ fn which_store_to_a_new_log_page_comes_last() {
         fs.unlink(&ctx, Node::ROOT, one(index).as_bytes()).unwrap();
     }
     drop(recorder.take());
-    fs.write(&ctx, big, 0, &[2; 200 * 4096]).unwrap();
+    fs.write(&ctx, big, 0, &vec![2; 200 * 4096]).unwrap();
     let (mut streamed, mut linked) = (BTreeSet::new(), 0);
     for event in recorder.take() {
         match &event.what {
