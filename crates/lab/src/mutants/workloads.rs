@@ -352,7 +352,7 @@ fn fragments(form: Form) -> Plan {
         add(&mut text, format_args!("write /f offset={offset} len={len} fill={}", index + 1));
     }
     // More entries than a log page has.
-    add(&mut text, format_args!("write /f offset=0 len={} fill=9", 150 * 4096));
+    add(&mut text, format_args!("write /f offset=0 len={} fill=9", 280 * 4096));
     let mut plan = Plan::new("fragments", one_slot(1, form, 4), &setup, &text);
     // A first third of the writes only fills the log.
     let late = plan.steps.split_off(plan.steps.len() / 3);
