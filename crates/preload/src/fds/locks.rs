@@ -80,7 +80,7 @@ fn look() {
 
 /// The number that an entry of `/proc/self/fd` names, and what comes after it.
 fn next_number(entries: &[u8]) -> Option<(Option<i32>, &[u8])> {
-    let len = u16::from_ne_bytes(entries.get(16..18)?.try_into().ok()?);
+    let len = u16::from_le_bytes(entries.get(16..18)?.try_into().ok()?);
     let (entry, after) = entries.split_at_checked(len.into())?;
     let name = entry.get(19..)?.split(|byte| *byte == 0).next()?;
     let number = std::str::from_utf8(name).ok().and_then(|name| name.parse().ok());
