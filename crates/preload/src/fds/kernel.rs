@@ -74,6 +74,7 @@ fn original(mount: usize) -> Result<i32, Ret> {
         return Ok(fd);
     }
     let _taking = TAKING.lock();
+    locks::look_once();
     if let Some(fd) = there() {
         return Ok(fd);
     }

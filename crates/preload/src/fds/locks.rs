@@ -52,8 +52,15 @@ fn note(file: (usize, Ino)) {
     }
 }
 
-/// Notes the files that this program has locks on from the one before it. Without a call of libc that allocates: it
-/// may be about to fork.
+/// Notes the files that this program has locks on from the one before it. It has to come before this library opens
+/// anything to hand a file over, which would be taken for a descriptor that was inherited. Without a call of libc that
+/// allocates: the program may be about to fork.
+pub(crate) fn look_once() {
+    if !HAS_LOOKED.swap(true, Ordering::AcqRel) {
+        look();
+    }
+}
+
 #[cold]
 fn look() {
     let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
@@ -88,10 +95,13 @@ fn next_number(entries: &[u8]) -> Option<(Option<i32>, &[u8])> {
 }
 
 fn look_at(fd: i32) {
-    let Some(description) = table::get(fd).filter(|found| !found.is(DIRECTORY)) else { return };
-    // The kernel tells of locks by the descriptor that they were made with.
+    // The kernel tells of the process' locks by each descriptor of the file. Only what has one is looked up: other
+    // numbers may be this library's own, of another thread.
     let said = std::fs::read(format!("/proc/self/fdinfo/{fd}")).unwrap_or_default();
-    if said.windows(5).any(|word| word == b"POSIX") {
+    if !said.windows(5).any(|word| word == b"POSIX") {
+        return;
+    }
+    if let Some(description) = table::get(fd).filter(|found| !found.is(DIRECTORY)) {
         note(file_of(&description));
     }
 }
@@ -127,9 +137,6 @@ pub(crate) fn before_replaced(fd: i32) {
 
 /// Keeps a descriptor that was opened to hand a file over; false where it may be closed.
 pub(crate) fn keeps(description: &InUse, fd: u32) -> bool {
-    if !HAS_LOOKED.swap(true, Ordering::AcqRel) {
-        look();
-    }
     if COUNT.load(Ordering::Acquire) == 0 {
         return false;
     }
