@@ -274,7 +274,7 @@ mod tests {
         for verdict in verdicts {
             assert_eq!(Verdict::of(verdict.word()), verdict);
         }
-        let tally = Tally { lines_written: 1 << 19, lines_flushed: 77, writes: 12 };
+        let tally = Tally { lines_written: 1 << 17, lines_flushed: 77, writes: 12 };
         assert_eq!(tally_of(tally_word(tally)), tally);
         let more = Tally { lines_written: 1 << 30, lines_flushed: 1 << 30, writes: 1 << 20 };
         let most = Tally { lines_written: LINES_MAX, lines_flushed: LINES_MAX, writes: WRITES_MAX };
