@@ -41,6 +41,6 @@ pub(crate) fn follow(device: (u32, u32), service: Weak<Novale>) -> std::io::Resu
 
 /// What the flags ask of access times; none change where nothing may be written.
 fn atime(entry: &MountEntry) -> Atime {
-    let is_ro = |options: &str| options.split(',').any(|word| word == "ro");
-    if is_ro(&entry.options) || is_ro(&entry.super_options) { Atime::Never } else { entry.atime() }
+    let is_here = entry.options.split(',').any(|word| word == "ro");
+    if is_here || entry.is_read_only() { Atime::Never } else { entry.atime() }
 }

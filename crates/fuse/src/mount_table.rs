@@ -48,6 +48,12 @@ impl MountEntry {
         self.is_own() || self.owner() == Some(0)
     }
 
+    /// Whether the file system is read-only, wherever it is mounted.
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        self.super_options.split(',').any(|word| word == "ro")
+    }
+
     /// What the mount's flags say of access times: the kernel has no word for every read.
     #[must_use]
     pub fn atime(&self) -> Atime {

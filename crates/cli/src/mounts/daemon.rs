@@ -93,7 +93,7 @@ pub(crate) fn run(request: &Request) -> Result<()> {
         }
     };
     serve(request, &pool, server.device());
-    let event = begin(request, &pool, &voice, &changing)
+    let event = begin(request, &pool, server.device(), (&voice, &changing))
         .and_then(|()| announce(request, &found, &server))
         .and_then(|()| wait(&next_event, &pool, &voice));
     let ended = end(server, request, event.as_ref().ok(), &voice);
@@ -136,12 +136,12 @@ fn finish(target: &Path, paths: &[PathBuf]) -> Result<()> {
 fn begin(
     request: &Request,
     pool: &OpenPool,
-    voice: &Arc<Voice>,
-    changing: &Changing,
+    device: (u32, u32),
+    (voice, changing): (&Arc<Voice>, &Changing),
 ) -> Result<()> {
     write_back(pool.fs.clone(), voice.clone())?;
     let manner = empty::Manner {
-        target: request.target.clone(),
+        device,
         mapping: mapping(request),
         pace: empty::pace(request.args.pace),
         cold_after: empty::cold_after(request.args.cold_after)

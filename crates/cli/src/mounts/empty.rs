@@ -3,6 +3,7 @@
 //! arena. One that an earlier daemon has begun with is gone on with. While nothing is asked it moves pages that nobody
 //! writes to slots that are worn.
 
+use std::cell::Cell;
 use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,10 +13,10 @@ use anyhow::{Context, Result};
 use novale_core::{
     ColdMove, Ctx, EmptyState, Error, Fs, Ino, OfferedSlot, SlotAsk, inspect, look_at_slot,
 };
+use novale_fuse::{KIND, MountEntry, MountTable};
 use novale_layout::PAGE;
 use novale_pm::{Pm, PmOptions, SlotLock, SlotSpec};
 use novale_posix::wall_clock_ns;
-use rustix::fs::{StatVfsMountFlags, statvfs};
 
 use crate::base::out::in_words;
 use crate::base::voice::Voice;
@@ -46,7 +47,7 @@ const COLD_LOOK: (Duration, Duration) = (Duration::from_millis(100), Duration::f
 const IDLE: Duration = Duration::from_secs(600);
 /// How often is looked after files that are mapped.
 const MAPPED: Duration = Duration::from_secs(10);
-/// And whether a mount that was made read-only may be written to again.
+/// And whether a mount was made read-only, or may be written to again.
 const READ_ONLY: Duration = Duration::from_secs(1);
 /// And after operations that have pages there in hand.
 const IN_HAND: Duration = Duration::from_millis(100);
@@ -65,8 +66,8 @@ pub(crate) struct Manner {
     pub(crate) pace: u32,
     /// When a file is cold; none: never.
     pub(crate) cold_after: Option<Duration>,
-    /// Where the pool is mounted.
-    pub(crate) target: PathBuf,
+    /// The mount's device number, major and minor.
+    pub(crate) device: (u32, u32),
 }
 
 /// Starts the thread that does it, which ends with the pool; what others may know of it is told in `changing`.
@@ -76,7 +77,7 @@ pub(crate) fn start(
     changing: Changing,
     manner: Manner,
 ) -> Result<()> {
-    let emptier = Emptier { fs, voice, changing, manner };
+    let emptier = Emptier { fs, voice, changing, manner, read_only: Cell::default() };
     let run = move || emptier.run();
     std::thread::Builder::new().name("novale-empty".to_owned()).spawn(run).map(drop)?;
     Ok(())
@@ -87,6 +88,8 @@ struct Emptier {
     voice: Arc<Voice>,
     changing: Changing,
     manner: Manner,
+    /// Whether the mount is read-only, and until when that is believed.
+    read_only: Cell<(bool, Option<Instant>)>,
 }
 
 fn now() -> Ctx {
@@ -142,11 +145,17 @@ impl Emptier {
         }
     }
 
-    /// Whether the mount was made read-only after it began.
+    /// Whether the mount was made read-only after it began, as was seen within [`READ_ONLY`]. The kernel's table
+    /// says so: a daemon that asks its own mount, and is killed meanwhile, may hang for ever.
     fn is_read_only(&self) -> bool {
-        // One that is ending, or is not there yet, has no flags to go by.
-        statvfs(&self.manner.target)
-            .is_ok_and(|mount| mount.f_flag.contains(StatVfsMountFlags::RDONLY))
+        let (is_read_only, until) = self.read_only.get();
+        if until.is_some_and(|until| Instant::now() < until) {
+            return is_read_only;
+        }
+        let is_it = |mount: &MountEntry| mount.device == self.manner.device && mount.is_read_only();
+        let is_read_only = MountTable::read().is_ok_and(|table| table.of_kind(KIND).any(is_it));
+        self.read_only.set((is_read_only, Some(Instant::now() + READ_ONLY)));
+        is_read_only
     }
 
     /// Waits for what is asked next. In between pages that nobody writes make room where the memory is worn least,

@@ -289,8 +289,7 @@ impl Mounted {
     fn read_only(&self) -> Result<Option<PathBuf>> {
         let table = MountTable::read().context("/proc/self/mountinfo")?;
         let is_read_only = |mount: &&MountEntry| {
-            mount_served(&self.arena, mount.device).is_some()
-                && mount.super_options.split(',').any(|word| word == "ro")
+            mount_served(&self.arena, mount.device).is_some() && mount.is_read_only()
         };
         Ok(table.of_kind(KIND).find(is_read_only).map(|mount| mount.target.clone()))
     }
