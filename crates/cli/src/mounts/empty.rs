@@ -163,7 +163,8 @@ impl Emptier {
     fn idle(&self, seen: u64, cold_after: &mut Option<Duration>) -> Result<Option<Ask>, Error> {
         let Some(age) = *cold_after else { return self.next(seen, IDLE) };
         let (least, most) = COLD_LOOK;
-        let mut within = (age / 10).clamp(least, most);
+        let soon = (age / 10).clamp(least, most);
+        let mut within = soon;
         loop {
             let asked = self.next(seen, within)?;
             if asked.is_some() {
@@ -176,9 +177,12 @@ impl Emptier {
                     *cold_after = None;
                     return Ok(None);
                 }
-                // Nothing is cold, of all that there is.
-                Ok(Some(0)) => within = age.clamp(least, most),
-                moved => drop(moved?),
+                // Nothing is cold, of all that there is: all inodes were looked at for it.
+                Ok(Some(0)) => within = age.max(soon),
+                moved => {
+                    moved?;
+                    within = soon;
+                }
             }
             let asked = heard.end()?;
             if asked.is_some() {
