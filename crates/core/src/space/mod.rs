@@ -389,24 +389,37 @@ impl Allocator {
         let mut missing = pages;
         let lane = self.lane(arena, op, hint)?;
         while missing > 0 {
-            let may = !is_closed(arena, PmAddr::new(slot, 0)) && arena.grants();
-            let found = if may && self.pages_spare(arena)? >= missing {
-                self.ranges.take_in_slot(arena, op, slot.into(), lane.cursor(), (missing, 1))?
-            } else {
-                None
-            };
-            let Some(found) = found else {
-                drop(lane);
-                self.give(arena, op, hint, &extents)?;
-                return Err(Error::NoSpace);
-            };
-            self.hold(arena, op, &lane, found)?;
-            if let Some(extent) = lane.bump(op, missing)? {
-                missing -= extent.pages;
-                extents.push(extent);
+            match self.take_in(arena, op, &lane, slot, missing) {
+                Ok(extent) => {
+                    missing -= extent.pages;
+                    extents.push(extent);
+                }
+                Err(error) => {
+                    drop(lane);
+                    self.give(arena, op, hint, &extents)?;
+                    return Err(error);
+                }
             }
         }
         Ok(extents)
+    }
+
+    /// Up to `want` contiguous pages of a slot (at least one), by a lane.
+    fn take_in(
+        &self,
+        arena: &Arena,
+        op: &Op<'_>,
+        lane: &Lane<'_>,
+        slot: u8,
+        want: u64,
+    ) -> Result<Extent> {
+        let may = !is_closed(arena, PmAddr::new(slot, 0)) && arena.grants();
+        if !may || self.pages_spare(arena)? < want {
+            return Err(Error::NoSpace);
+        }
+        let found = self.ranges.take_in_slot(arena, op, slot.into(), lane.cursor(), (want, 1))?;
+        self.hold(arena, op, lane, found.ok_or(Error::NoSpace)?)?;
+        lane.bump(op, want)?.ok_or(Error::NoSpace)
     }
 
     /// Free pages that no lane holds, less those that are kept back.
