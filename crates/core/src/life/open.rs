@@ -455,15 +455,19 @@ impl Fs {
         Ok(())
     }
 
-    /// Makes durable what is buffered, for the client that leaves last.
+    /// Makes durable what is buffered, for the client that leaves last. Where that fails for a file, it is done
+    /// for the others all the same.
     pub(crate) fn flush_all(&self, call: &Call<'_>) -> Result<()> {
+        let mut failed = None;
         self.views.for_each(self.arena(), &mut |view| {
             if view.is_buffered() && view.nlink() > 0 {
-                let locked = self.lock(call, view.ino())?;
-                self.flush(call, &locked)?;
+                let locked = self.lock(call, view.ino());
+                let flushed = locked.and_then(|locked| self.flush(call, &locked));
+                failed = failed.take().or(flushed.err());
             }
             Ok(())
-        })
+        })?;
+        failed.map_or(Ok(()), Err)
     }
 
     /// Frees what only the view holds: spare log pages, and files without names.
