@@ -164,9 +164,14 @@ pub(crate) fn action(args: &Args) -> Option<Ret> {
     let mut before = wrapped.action();
     let ours = is_handler(before.handler) || is_always_ours(at);
     if !ours {
-        let got = sys!(libc::SYS_rt_sigaction, signal, 0, &raw mut before, SIGSET_BYTES);
+        let mut in_kernel = Action::default();
+        let got = sys!(libc::SYS_rt_sigaction, signal, 0, &raw mut in_kernel, SIGSET_BYTES);
         if got != 0 {
             return Some(got);
+        }
+        // A handler that is used once may be taken by now, and the kernel not told yet.
+        if in_kernel.handler != arrived as *const () as u64 {
+            before = in_kernel;
         }
     }
     if let Some(asked) = asked {
@@ -399,7 +404,9 @@ fn pass_on(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::ucontext
         if action.handler == libc::SIG_DFL as u64 && may_be_a_fault(signal) {
             end_by(signal);
         } else if action.handler == libc::SIG_DFL as u64 {
-            // Another thread has just taken the handler, or set it back: what the kernel does now.
+            // Another thread has just taken the handler, or set it back: what the kernel does now. That thread may
+            // not have told it yet, and in the child of a fork it is not there.
+            reset(signal, wrapped, &action);
             // SAFETY: a siginfo_t is 128 bytes, 16 words; the kernel has filled it.
             queue(signal.cast_unsigned(), &unsafe { info.cast::<[u64; 16]>().read() });
         }
