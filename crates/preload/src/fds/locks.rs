@@ -95,8 +95,9 @@ fn next_number(entries: &[u8]) -> Option<(Option<i32>, &[u8])> {
 }
 
 fn look_at(fd: i32) {
-    // The kernel tells of the process' locks by each descriptor of the file. Only what has one is looked up: other
-    // numbers may be this library's own, of another thread.
+    // The kernel tells of the process' locks by the descriptors that they were made with, and their duplicates: one
+    // of these is open as long as there is a lock. Only what has one is looked up: other numbers may be this
+    // library's own, of another thread.
     let said = std::fs::read(format!("/proc/self/fdinfo/{fd}")).unwrap_or_default();
     if !said.windows(5).any(|word| word == b"POSIX") {
         return;
