@@ -124,7 +124,9 @@ fn work(mount: &[&str], name: &str, goes: usize) {
     let told = slots_of(&scratch);
     assert_eq!(told["slots"][2]["emptied_for"], goes, "{told}");
     if mount.contains(&"direct") {
-        kill_process(daemon_of(&slots), Signal::KILL).unwrap();
+        let daemon = daemon_of(&slots);
+        kill_process(daemon, Signal::KILL).unwrap();
+        assert!(ends(daemon.as_raw_nonzero().get().unsigned_abs().into()));
         novale(&["umount", &dir]);
         let told = novale(&["slot", "status", a, b, c]).ok();
         assert!(told.contains("goes with the next mount"), "{told}");
@@ -331,7 +333,7 @@ fn a_mount_that_is_read_only_by_now_is_not_emptied_meanwhile() {
     for (scratch, is_held) in [(&held, true), (&free, false)] {
         let slots = ["a", "b"].map(|name| scratch.slot(name));
         novale(&["mkfs", "--size", "16M", &slots[0], &slots[1]]).ok();
-        novale(&["mount", "-o", "pace=1M", &slots[0], &slots[1], &scratch.dir()]).ok();
+        novale(&["mount", "-o", "pace=256K", &slots[0], &slots[1], &scratch.dir()]).ok();
         for file in 0..8 {
             fs::write(scratch.in_dir(&file.to_string()), vec![file; 500_000]).unwrap();
         }

@@ -83,10 +83,16 @@ impl Verdict {
     }
 }
 
-fn tally_word(tally: Tally) -> u64 {
-    tally.lines_written.min(LINES_MAX) << (WRITES_BITS + LINES_BITS)
-        | tally.lines_flushed.min(LINES_MAX) << WRITES_BITS
-        | tally.writes.min(WRITES_MAX)
+/// What does not fit is halved with all else: it is their ratios that decide.
+fn tally_word(mut tally: Tally) -> u64 {
+    while tally.lines_written.max(tally.lines_flushed) > LINES_MAX || tally.writes > WRITES_MAX {
+        tally.lines_written /= 2;
+        tally.lines_flushed /= 2;
+        tally.writes /= 2;
+    }
+    tally.lines_written << (WRITES_BITS + LINES_BITS)
+        | tally.lines_flushed << WRITES_BITS
+        | tally.writes
 }
 
 fn tally_of(word: u64) -> Tally {
@@ -276,9 +282,9 @@ mod tests {
         }
         let tally = Tally { lines_written: 1 << 17, lines_flushed: 77, writes: 12 };
         assert_eq!(tally_of(tally_word(tally)), tally);
-        let more = Tally { lines_written: 1 << 30, lines_flushed: 1 << 30, writes: 1 << 20 };
-        let most = Tally { lines_written: LINES_MAX, lines_flushed: LINES_MAX, writes: WRITES_MAX };
-        assert_eq!(tally_of(tally_word(more)), most);
+        let more = Tally { lines_written: 1 << 30, lines_flushed: 1 << 28, writes: 1 << 20 };
+        let halved = Tally { lines_written: 1 << 17, lines_flushed: 1 << 15, writes: 1 << 7 };
+        assert_eq!(tally_of(tally_word(more)), halved);
     }
 
     #[test]

@@ -15,6 +15,9 @@ use crate::fs::Fs;
 use crate::op::call::OpKind;
 use crate::space::wear::ColdMove;
 
+/// Inodes that are looked at in a step in which no page moves.
+const LOOKS_A_STEP: u64 = 64;
+
 /// A move that is under way.
 struct Moving<'a> {
     ctx: &'a Ctx,
@@ -36,8 +39,9 @@ impl Fs {
 
     /// Moves pages of files that nobody has changed since `before_ns` (their `ctime`) from one slot to another,
     /// beside other clients' operations, in steps of up to 64 pages. Between them, with no lock held, `step` is
-    /// told how many pages the one before has moved, and says whether to go on. Returns how many were moved: fewer
-    /// than asked for where there are no more of such files, or no room for them. Files whose own pages a program
+    /// told how many pages the one before has moved, none where only inodes were looked at, and says whether to go
+    /// on. Returns how many were moved: fewer
+    /// than asked for where there are no more of such files, or no room or memory for them. Files whose own pages a program
     /// has mapped stay.
     ///
     /// # Errors
@@ -50,7 +54,12 @@ impl Fs {
         step: &mut dyn FnMut(u64) -> bool,
     ) -> Result<u64> {
         let mut moving = Moving { ctx, which, before_ns, moved: 0 };
+        let mut looked_at = 0_u64;
         let ended = self.each_inode(&mut |ino| {
+            looked_at += 1;
+            if looked_at.is_multiple_of(LOOKS_A_STEP) && !step(0) {
+                return Ok(false);
+            }
             let mut from = Some(0);
             while let Some(page) = from
                 && moving.moved < which.pages
@@ -73,7 +82,7 @@ impl Fs {
             self.allocator.look_again_at_wear(self.arena())?;
         }
         match ended {
-            Ok(()) | Err(Error::NoSpace) => Ok(moving.moved),
+            Ok(()) | Err(Error::NoSpace | Error::NoMemory) => Ok(moving.moved),
             Err(error) => Err(error),
         }
     }
