@@ -124,9 +124,7 @@ fn work(mount: &[&str], name: &str, goes: usize) {
     let told = slots_of(&scratch);
     assert_eq!(told["slots"][2]["emptied_for"], goes, "{told}");
     if mount.contains(&"direct") {
-        let daemon = daemon_of(&slots);
-        kill_process(daemon, Signal::KILL).unwrap();
-        assert!(ends(daemon.as_raw_nonzero().get().unsigned_abs().into()));
+        kill(daemon_of(&slots));
         novale(&["umount", &dir]);
         let told = novale(&["slot", "status", a, b, c]).ok();
         assert!(told.contains("goes with the next mount"), "{told}");
@@ -145,6 +143,12 @@ fn work(mount: &[&str], name: &str, goes: usize) {
 }
 
 /// Who serves the pool.
+/// Until it is gone others see the pool in use.
+fn kill(daemon: Pid) {
+    kill_process(daemon, Signal::KILL).unwrap();
+    assert!(ends(daemon.as_raw_nonzero().get().unsigned_abs().into()));
+}
+
 fn daemon_of(slots: &[String]) -> Pid {
     let paths = slots.iter().map(String::as_str);
     let told = novale(&["info", "--json"].into_iter().chain(paths).collect::<Vec<_>>()).ok();
