@@ -360,20 +360,23 @@ impl Allocator {
         need: Need,
     ) -> Result<Extents> {
         let mut extents = Extents::default();
-        let mut missing = pages;
-        while missing > 0 {
-            match self.take(arena, op, hint, missing, need) {
-                Ok(extent) => {
-                    missing -= extent.pages;
-                    extents.push(extent);
-                }
-                Err(error) => {
-                    self.give(arena, op, hint, &extents)?;
-                    return Err(error);
-                }
-            }
+        let taken = fill(&mut extents, pages, |missing| self.take(arena, op, hint, missing, need));
+        self.all_or_none(arena, op, hint, extents, taken)
+    }
+
+    /// What was taken, or its error: it goes back then.
+    fn all_or_none(
+        &self,
+        arena: &Arena,
+        op: &Op<'_>,
+        hint: u32,
+        extents: Extents,
+        taken: Result<()>,
+    ) -> Result<Extents> {
+        if taken.is_err() {
+            self.give(arena, op, hint, &extents)?;
         }
-        Ok(extents)
+        taken.map(|()| extents)
     }
 
     /// As [`Self::take_all`], of one slot and no other, as what lets the pool grow fuller.
@@ -386,22 +389,11 @@ impl Allocator {
         pages: u64,
     ) -> Result<Extents> {
         let mut extents = Extents::default();
-        let mut missing = pages;
         let lane = self.lane(arena, op, hint)?;
-        while missing > 0 {
-            match self.take_in(arena, op, &lane, slot, missing) {
-                Ok(extent) => {
-                    missing -= extent.pages;
-                    extents.push(extent);
-                }
-                Err(error) => {
-                    drop(lane);
-                    self.give(arena, op, hint, &extents)?;
-                    return Err(error);
-                }
-            }
-        }
-        Ok(extents)
+        let taken =
+            fill(&mut extents, pages, |missing| self.take_in(arena, op, &lane, slot, missing));
+        drop(lane);
+        self.all_or_none(arena, op, hint, extents, taken)
     }
 
     /// Up to `want` contiguous pages of a slot (at least one), by a lane.
@@ -664,6 +656,22 @@ impl Allocator {
     pub(crate) fn give_extent(&self, arena: &Arena, op: &Op<'_>, extent: Extent) -> Result<()> {
         self.give_now(arena, op, extent)
     }
+}
+
+/// Adds exactly so many pages, by as many extents as `take` gives them in; it is told how many are missing.
+#[inline]
+fn fill(
+    extents: &mut Extents,
+    pages: u64,
+    mut take: impl FnMut(u64) -> Result<Extent>,
+) -> Result<()> {
+    let mut missing = pages;
+    while missing > 0 {
+        let extent = take(missing)?;
+        missing -= extent.pages;
+        extents.push(extent);
+    }
+    Ok(())
 }
 
 /// Where an operation takes pages from, and gives them back to.
