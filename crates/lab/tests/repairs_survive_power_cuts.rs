@@ -174,11 +174,13 @@ fn session(slots: &[Vec<u8>]) -> Vec<Event> {
     recorder.take()
 }
 
-/// Whether a line has what some state is judged by: lines of inodes, records, those of the pool.
-fn says_state(hardware: &Hardware, key: &LineKey) -> bool {
+/// The lines that are in the caches alone and have what some state is judged by: lines of inodes, records, those
+/// of the pool.
+fn states_of_the_dead(hardware: &Hardware) -> Vec<LineKey> {
     let is_of = |purpose| matches!(purpose, Purpose::Commit | Purpose::Journal | Purpose::Other);
-    let stores = hardware.pending().get(key).into_iter().flatten();
-    stores.map(|store| store.purpose).any(is_of)
+    let pending = hardware.pending().iter();
+    let states = pending.filter(|(_, stores)| stores.iter().any(|store| is_of(store.purpose)));
+    states.map(|(key, _)| *key).collect()
 }
 
 /// A repair went on from what dead processes had left in the caches: the state line of a session that the
@@ -194,12 +196,7 @@ fn what_a_killed_process_left_is_durable_before_it_is_built_on() {
             let Some(repair) = CutRepair::record(&shown, Effort::Salvage).unwrap() else {
                 continue;
             };
-            let dead: Vec<LineKey> = hardware
-                .pending()
-                .keys()
-                .filter(|key| says_state(&hardware, key))
-                .copied()
-                .collect();
+            let dead = states_of_the_dead(&hardware);
             let (mut is_first, mut is_over) = (true, false);
             for event in &repair.events {
                 if let What::Store { purpose, .. } = event.what {
@@ -235,12 +232,7 @@ fn what_a_killed_repair_left_is_durable_once_the_pool_is_open() {
         let Some(repair) = CutRepair::record(&slots, Effort::Salvage).unwrap() else { continue };
         for (mut hardware, shown) in deaths(&slots, &repair.events) {
             let opening = session(&shown);
-            let dead: Vec<LineKey> = hardware
-                .pending()
-                .keys()
-                .filter(|key| says_state(&hardware, key))
-                .copied()
-                .collect();
+            let dead = states_of_the_dead(&hardware);
             if opening.is_empty() || dead.is_empty() {
                 continue;
             }
