@@ -1,7 +1,8 @@
 //! Taking a Novale mount away, from outside its daemon.
 
 use std::path::Path;
-use std::time::Duration;
+use std::thread::park_timeout;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::mount::UnmountFlags;
@@ -13,6 +14,10 @@ use crate::{MountEntry, fusermount};
 
 /// How long a daemon has to take what the kernel writes back before it is cut off.
 const WRITE_BACK_MAX: Duration = Duration::from_secs(10);
+
+/// How long a mount that is busy is tried again: whoever looks at all mounts has each open for a moment.
+const BUSY_MAX: Duration = Duration::from_millis(500);
+const BUSY_TRIES_APART: Duration = Duration::from_millis(10);
 
 /// What happens to files that are open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,17 +38,30 @@ pub enum Unmount {
 pub fn unmount(mount: &MountEntry, how: Unmount) -> Result<(), MountError> {
     let target = mount.target.as_path();
     match how {
-        Unmount::Lazily => detach(target, mount.device)?,
-        _ if !privileged() => fusermount::unmount(target, how == Unmount::ByForce)?,
-        Unmount::Politely => call(mount, UnmountFlags::NOFOLLOW)?,
+        Unmount::Lazily => detach(target, mount.device),
+        Unmount::Politely if !privileged() => patiently(|| fusermount::unmount(target, false)),
+        Unmount::Politely => patiently(|| call(mount, UnmountFlags::NOFOLLOW)),
+        Unmount::ByForce if !privileged() => fusermount::unmount(target, true),
         Unmount::ByForce => {
             write_back(target);
             // The cut comes with FORCE; DETACH, so that programs in the tree don't keep it there.
             let flags = UnmountFlags::NOFOLLOW | UnmountFlags::FORCE | UnmountFlags::DETACH;
-            call(mount, flags)?;
+            call(mount, flags)
         }
     }
-    Ok(())
+}
+
+/// Unmounts as soon as nobody keeps the mount busy, if that is soon.
+fn patiently(unmount: impl Fn() -> Result<(), MountError>) -> Result<(), MountError> {
+    let begun = Instant::now();
+    loop {
+        match unmount() {
+            Err(MountError::Busy { .. }) if begun.elapsed() < BUSY_MAX => {
+                park_timeout(BUSY_TRIES_APART);
+            }
+            done => return done,
+        }
+    }
 }
 
 fn call(mount: &MountEntry, flags: UnmountFlags) -> Result<(), MountError> {
@@ -66,4 +84,31 @@ pub(crate) fn write_back(target: &Path) {
     };
     // One that is late is cut off, too.
     ask("novale-sync", WRITE_BACK_MAX, write).map(drop).unwrap_or_default();
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[test]
+    fn a_mount_that_is_busy_for_a_moment_goes_and_one_that_stays_so_is_told() {
+        let tries = Cell::new(0);
+        let busy_until = |last: u32| {
+            tries.set(tries.get() + 1);
+            let busy = MountError::Busy { target: "/mnt".into() };
+            if tries.get() < last { Err(busy) } else { Ok(()) }
+        };
+        patiently(|| busy_until(3)).unwrap();
+        assert_eq!(tries.get(), 3);
+        assert!(matches!(patiently(|| busy_until(u32::MAX)), Err(MountError::Busy { .. })));
+        // Whatever else keeps it there is told at once.
+        tries.set(0);
+        let refused = || {
+            tries.set(tries.get() + 1);
+            Err(MountError::Fusermount("no right".to_owned()))
+        };
+        assert!(patiently(refused).is_err() && tries.get() == 1);
+    }
 }
