@@ -311,14 +311,15 @@ struct OpenPool {
     fs: Arc<Fs>,
     arena: ArenaFile,
     shared: bool,
+    /// Whether the arena is of use until the pool has been closed: to others, or for what is only buffered.
+    stays: bool,
     /// Those of a pool that nobody else may use.
     _lock: Option<PoolLock>,
 }
 
 impl Drop for OpenPool {
     fn drop(&mut self) {
-        // What others use is theirs until the last of them has closed the pool.
-        if !self.shared || self.fs.is_pool_closed() {
+        if !self.stays || self.fs.is_pool_closed() {
             self.arena.remove().unwrap_or_else(|error| tell(&error.into()));
         }
     }
@@ -350,7 +351,8 @@ fn alone(request: &Request, found: &Found) -> Result<OpenPool> {
     let fs = join::open_in(pm, segment, &opening, &AllCpus, &|progress| bar.show(progress));
     let removed = |_: &JoinError| arena.remove().unwrap_or_default();
     let fs = fs.inspect_err(removed).with_context(|| slots::shown(&found.paths))?;
-    Ok(OpenPool { fs: Arc::new(fs), arena, shared: false, _lock: Some(lock) })
+    let stays = fs.mode_of_writes().is_some() && !opening.fs.read_only;
+    Ok(OpenPool { fs: Arc::new(fs), arena, shared: false, stays, _lock: Some(lock) })
 }
 
 /// The memory of this machine.
@@ -408,7 +410,7 @@ fn share(request: &Request, found: &Found) -> Result<OpenPool> {
         tell_not_joined(request, found);
     }
     let arena = joined.arena().clone();
-    Ok(OpenPool { fs: joined.fs, arena, shared: true, _lock: None })
+    Ok(OpenPool { fs: joined.fs, arena, shared: true, stays: true, _lock: None })
 }
 
 /// What is asked for of the pool and is otherwise for those who have it open.
