@@ -100,7 +100,8 @@ fn a_busy_mount_stays_unless_it_is_forced_or_lazy() {
     let slot = scratch.pool();
     novale(&["mount", &slot, &scratch.dir()]).ok();
     let mut open = File::create(scratch.in_dir("open")).unwrap();
-    novale(&["umount", &scratch.dir()]).refused(1, &["busy", "--lazy", "--force"]);
+    let me = format!("{} (", std::process::id());
+    novale(&["umount", &scratch.dir()]).refused(1, &["busy", &me, "--lazy", "--force"]);
     open.write_all(b"still works").unwrap();
     novale(&["umount", "--force", &scratch.dir()]).ok();
     assert!(open.write_all(b"cut off").is_err());
@@ -115,6 +116,22 @@ fn a_busy_mount_stays_unless_it_is_forced_or_lazy() {
     drop(open);
     novale(&["mount", &slot, &scratch.dir()]).ok();
     assert_eq!(fs::read(scratch.in_dir("open")).unwrap(), b"still works and goes on");
+}
+
+/// What a program is in, or has mapped, is no descriptor of it.
+#[test]
+fn a_busy_mount_names_who_works_in_it_or_maps_a_file() {
+    let Some(scratch) = Scratch::for_mount("a_busy_mount_names") else { return };
+    let slot = scratch.pool();
+    novale(&["mount", &slot, &scratch.dir()]).ok();
+    let mut program = Command::new("cat");
+    program.current_dir(scratch.dir()).stdin(Stdio::piped()).stdout(Stdio::null());
+    let mut program = program.spawn().unwrap();
+    let works = format!("{} (cat)", program.id());
+    novale(&["umount", &scratch.dir()]).refused(1, &["busy", &works]);
+    drop(program.stdin.take());
+    assert!(program.wait().unwrap().success());
+    novale(&["umount", &scratch.dir()]).ok();
 }
 
 #[test]

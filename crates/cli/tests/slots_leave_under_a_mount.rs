@@ -231,6 +231,26 @@ fn what_can_not_leave_is_said() {
     novale(&["umount", &dir]).ok();
 }
 
+/// A command that waits for the daemon has nothing of the mount open, and is told of its end.
+#[test]
+fn a_command_that_waits_keeps_no_mount_busy() {
+    let name = "a_command_that_waits_keeps_no_mount_busy";
+    let Some(scratch) = Scratch::for_mount(name) else { return };
+    let _alone = alone();
+    let ([a, b], dir) = (["a", "b"].map(|name| scratch.slot(name)), scratch.dir());
+    novale(&["mkfs", "--size", "16M", &a, &b]).ok();
+    novale(&["mount", &a, &b, &dir]).ok();
+    fs::write(scratch.in_dir("large"), vec![1; 8 << 20]).unwrap();
+    thread::scope(|scope| {
+        let emptied = scope.spawn(|| novale(&["slot", "remove", "--pace", "1", &b, &dir]));
+        let state = || slots_of(&scratch)["slots"][1]["emptying"]["state"] == "moving";
+        assert!(eventually(state));
+        let unmounted = novale(&["umount", &dir]);
+        emptied.join().unwrap().refused(1, &["not in use any more", "the next mount"]);
+        unmounted.ok();
+    });
+}
+
 /// Whether somebody waits for a process to end, by its handle.
 fn is_waited_for(pid: u32) -> bool {
     let entries = |path: &Path| fs::read_dir(path).into_iter().flatten().flatten();

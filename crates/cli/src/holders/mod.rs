@@ -9,3 +9,4 @@ pub(crate) mod held_slots;
 pub(crate) mod holder;
 pub(crate) mod patience;
 pub(crate) mod servers;
+pub(crate) mod users;

@@ -17,6 +17,7 @@ use crate::holders::facts::Facts;
 use crate::holders::held_slots::HeldSlots;
 use crate::holders::holder::{self, Process};
 use crate::holders::servers::{self, server_of, started_for};
+use crate::holders::users;
 use crate::pools::remaining;
 use crate::pools::slots::split_source;
 
@@ -148,7 +149,8 @@ fn explain(error: MountError, entry: &MountEntry) -> anyhow::Error {
         };
     }
     if matches!(error, MountError::Busy { .. }) {
-        return anyhow!("{error}; close them, or give --lazy or --force");
+        let by = users::shown(entry).map_or_else(String::new, |by| format!(" ({by})"));
+        return anyhow!("{error}{by}; close them, or give --lazy or --force");
     }
     error.into()
 }

@@ -1,0 +1,64 @@
+//! Programs that have something of a mount open, which keep it from being unmounted. No path of the mount is looked
+//! at: its daemon may not answer.
+
+use std::fs;
+use std::path::Path;
+
+use novale_fuse::MountEntry;
+
+use crate::holders::servers::processes;
+
+/// Programs that are named.
+const SHOWN_MAX: usize = 5;
+/// Words of a command of this program that say what it does: `slot status`.
+const WORDS: usize = 2;
+
+/// The programs that keep a mount busy, in words, as far as the caller may look into them; none where none is seen.
+pub(crate) fn shown(mount: &MountEntry) -> Option<String> {
+    let users: Vec<u32> = processes().filter(|pid| uses(*pid, mount)).collect();
+    let mut words: Vec<String> = users.iter().take(SHOWN_MAX).map(|pid| name(*pid)).collect();
+    if users.len() > SHOWN_MAX {
+        words.push(format!("{} more", users.len() - SHOWN_MAX));
+    }
+    let many = if users.len() > 1 { "processes" } else { "process" };
+    (!words.is_empty()).then(|| format!("{many} {}", words.join(", ")))
+}
+
+fn uses(pid: u32, mount: &MountEntry) -> bool {
+    let leads_in = |link: &Path| fs::read_link(link).is_ok_and(|to| to.starts_with(&mount.target));
+    let of = |name: &str| Path::new("/proc").join(pid.to_string()).join(name);
+    let open = fs::read_dir(of("fd")).into_iter().flatten().flatten();
+    ["cwd", "root"].iter().any(|name| leads_in(&of(name)))
+        || open.into_iter().any(|descriptor| leads_in(&descriptor.path()))
+        || maps(&fs::read_to_string(of("maps")).unwrap_or_default(), mount.device)
+}
+
+/// Whether a file of a device is mapped, by lines like `7f00-7f10 rw-s 00000000 00:35 17 /mnt/file`.
+fn maps(table: &str, (major, minor): (u32, u32)) -> bool {
+    let device = format!("{major:02x}:{minor:02x}");
+    table.lines().any(|line| line.split_whitespace().nth(3) == Some(&device))
+}
+
+/// Number and name; of this program also which of its commands it is.
+fn name(pid: u32) -> String {
+    let comm = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    let comm = comm.trim();
+    let line = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let command = line.split('\0').skip(1).take(WORDS).filter(|_| comm == "novale");
+    let words: Vec<&str> = [comm].into_iter().chain(command).collect();
+    format!("{pid} ({})", words.join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::maps;
+
+    #[test]
+    fn a_file_that_is_mapped_is_known_by_its_device() {
+        let table = "7f00-7f10 r--p 00000000 fe:00 12 /usr/lib/libc.so.6\n\
+                     7f20-7f30 rw-s 00000000 00:35 17 /mnt/a file\n";
+        assert!(maps(table, (0, 0x35)));
+        assert!(!maps(table, (0, 0x36)));
+        assert!(!maps("7f20-7f30 rw-p 00000000 00:00 0\n", (0, 0x35)));
+    }
+}
