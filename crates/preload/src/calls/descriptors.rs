@@ -17,7 +17,7 @@ const F_CREATED_QUERY: i32 = 1028;
 /// `close(fd)`: the kernel's numbers are closed here too, since what it frees must be known.
 pub(crate) fn close(args: &Args) -> Ret {
     limits::wait_for_openings();
-    locks::close(descriptor(args[0]))
+    locks::closed(table::close(descriptor(args[0])))
 }
 
 /// `close_range(first, last, flags)`: this library's own descriptors stay.
@@ -38,18 +38,17 @@ pub(crate) fn close_range(args: &Args) -> Served {
         }
     }
     let only_marks = flags & u64::from(libc::CLOSE_RANGE_CLOEXEC) != 0;
-    if !only_marks {
-        table::each(&mut |fd, _| {
-            if (first..=last).contains(&fd.cast_unsigned()) {
-                locks::before_replaced(fd);
-            }
-        });
-    }
+    let mut ended = Vec::new();
     let result = numbers::pause(|| {
         // What is this library's own must not change on the way.
         let by_kernel = || limits::change_limits(|| between_own(first, last, flags));
-        if only_marks { by_kernel() } else { table::close_range(first, last, by_kernel) }
+        if only_marks {
+            by_kernel()
+        } else {
+            table::close_range(first, last, by_kernel, |file| ended.push(file))
+        }
     });
+    ended.into_iter().for_each(locks::forget);
     if result == 0 && only_marks {
         table::each(&mut |fd, description| {
             if (first..=last).contains(&fd.cast_unsigned()) {
@@ -82,7 +81,7 @@ fn between_own(first: u32, last: u32, flags: u64) -> Ret {
 /// `dup(fd)`.
 pub(crate) fn dup(args: &Args) -> Served {
     let make = || sys!(libc::SYS_dup, args[0]);
-    Some(table::duplicate(descriptor(args[0]), None, true, make))
+    Some(table::duplicate(descriptor(args[0]), None, true, make).result)
 }
 
 /// `dup2(fd, to)` and `dup3(fd, to, flags)`.
@@ -98,12 +97,9 @@ pub(crate) fn dup_to(number: i64, args: &Args) -> Served {
     if from == to {
         return None;
     }
-    if sys!(libc::SYS_fcntl, from, libc::F_GETFD) >= 0 {
-        locks::before_replaced(to);
-    }
     let make = || sys!(number, args[0], args[1], args[2]);
     let stays = number == libc::SYS_dup2 || args[2] & libc::O_CLOEXEC as u64 == 0;
-    Some(numbers::pause(|| table::duplicate(from, Some(to), stays, make)))
+    Some(locks::closed(numbers::pause(|| table::duplicate(from, Some(to), stays, make))))
 }
 
 /// `fcntl(fd, command, argument)`.
@@ -116,9 +112,15 @@ pub(crate) fn fcntl(args: &Args) -> Served {
     if matches!(command as i32, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) {
         let stays = command as i32 == libc::F_DUPFD;
         let make = || sys!(libc::SYS_fcntl, args[0], command, argument);
-        return Some(table::duplicate(fd, None, stays, make));
+        return Some(table::duplicate(fd, None, stays, make).result);
     }
-    let description = table::get(fd)?;
+    let locks_it = matches!(command as i32, libc::F_SETLK | libc::F_SETLKW);
+    let Some(description) = table::get(fd) else {
+        if locks_it {
+            locks::before_locking_in_kernel(fd);
+        }
+        return None;
+    };
     match command as i32 {
         libc::F_GETFD => {
             let stays = table::stays(fd, &description)?;
@@ -163,7 +165,7 @@ pub(crate) fn fcntl(args: &Args) -> Served {
             if is_lock(command as i32) {
                 know_start(fd, &description, argument);
             }
-            if matches!(command as i32, libc::F_SETLK | libc::F_SETLKW) {
+            if locks_it {
                 locks::before_locking(&description);
             }
             None

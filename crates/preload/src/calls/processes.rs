@@ -162,7 +162,9 @@ pub(crate) fn exec(number: i64, args: &Args) -> Outcome {
     if let Some(kept) = &kept {
         *environment = kept.as_ptr() as u64;
     }
+    locks::set_kept_stay(true);
     let result = exec_call::exec(number, &given);
+    locks::set_kept_stay(false);
     let left = left.and_then(|left| {
         let left = left.free();
         maps::resume();

@@ -150,7 +150,8 @@ fn try_take(mount: &Mount, description: &InUse) -> Option<bool> {
     table::each_of(description, |fd, stays| {
         // Over itself there is nothing to put.
         let put = sys!(libc::SYS_dup3, real, fd, if stays { 0 } else { libc::O_CLOEXEC });
-        is_closed |= put == fail(libc::EBADF);
+        // One beyond a limit that another process has lowered stays a placeholder.
+        is_closed |= put == fail(libc::EBADF) && sys!(libc::SYS_fcntl, real, libc::F_GETFD) < 0;
     });
     if is_closed {
         return None;

@@ -1,7 +1,7 @@
 //! Files on which the process has locks as a process (`F_SETLK`). The kernel gives them all up when any
 //! descriptor of the file is closed, also one that this library alone has had for a moment. So from the
 //! first lock on, what is opened to hand such a file to the kernel stays open until the program itself
-//! closes a descriptor of it. They stay when another program is run, which looks for them before the first time
+//! closes a descriptor of it. Both stay when another program is run, which looks for the locks before the first time
 //! that it hands a file over.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -9,9 +9,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use novale_core::Ino;
 
 use crate::base::lock::Lock;
-use crate::base::sys::{Fd, sys};
+use crate::base::sys::{Fd, Ret, sys};
 use crate::fds::kernel;
 use crate::fds::table::{self, Closed, DIRECTORY, IN_KERNEL, InUse};
+use crate::mounts;
 use crate::numbers::{self, words};
 
 struct Locked {
@@ -32,7 +33,23 @@ fn file_of(description: &InUse) -> (usize, Ino) {
 
 /// The program is about to lock a file: what else it has open of it goes to the kernel before.
 pub(crate) fn before_locking(description: &InUse) {
-    let file = file_of(description);
+    before_locking_file(file_of(description));
+}
+
+/// As [`before_locking`], by a descriptor that is not served: one from the program's parent, beyond those that are
+/// looked at.
+pub(crate) fn before_locking_in_kernel(fd: i32) {
+    in_kernel(fd).into_iter().for_each(before_locking_file);
+}
+
+/// The file of a mount that a descriptor of the kernel's leads to.
+fn in_kernel(fd: i32) -> Option<(usize, Ino)> {
+    mounts::of_descriptor(fd)
+        .filter(|found| !found.is_directory)
+        .map(|found| (found.mount, found.ino))
+}
+
+fn before_locking_file(file: (usize, Ino)) {
     if COUNT.load(Ordering::Acquire) > 0 && FILES.lock().iter().any(|locked| locked.file == file) {
         return;
     }
@@ -102,38 +119,8 @@ fn look_at(fd: i32) {
     if !said.windows(5).any(|word| word == b"POSIX") {
         return;
     }
-    if let Some(description) = table::get(fd).filter(|found| !found.is(DIRECTORY)) {
-        note(file_of(&description));
-    }
-}
-
-/// Before a descriptor goes: the kernel gives up its file's locks, and does not know that of a placeholder.
-fn before_close(fd: i32) -> Option<(usize, Ino)> {
-    let served = table::get(fd).filter(|found| !found.is(DIRECTORY | IN_KERNEL))?;
-    let file = file_of(&served);
-    drop(served);
-    if FILES.lock().iter().all(|locked| locked.file != file) {
-        return None;
-    }
-    let (l_type, l_whence) = (libc::F_UNLCK as i16, libc::SEEK_SET as i16);
-    let all = libc::flock { l_type, l_whence, l_start: 0, l_len: 0, l_pid: 0 };
-    let mut is_done = false;
-    table::each(&mut |fd, other| {
-        if !is_done && file_of(other) == file && other.is(IN_KERNEL) {
-            let unlock = |fd| sys!(libc::SYS_fcntl, fd, libc::F_SETLK, &raw const all);
-            is_done = table::with_number(fd, other, unlock).is_some();
-        }
-    });
-    Some(file)
-}
-
-/// As [`close`], before the kernel closes a descriptor that another one takes the place of.
-pub(crate) fn before_replaced(fd: i32) {
-    if COUNT.load(Ordering::Acquire) > 0
-        && let Some(file) = before_close(fd)
-    {
-        forget(file);
-    }
+    let served = table::get(fd).map(|found| (!found.is(DIRECTORY)).then(|| file_of(&found)));
+    served.unwrap_or_else(|| in_kernel(fd)).into_iter().for_each(note);
 }
 
 /// Keeps a descriptor that was opened to hand a file over; false where it may be closed.
@@ -148,28 +135,59 @@ pub(crate) fn keeps(description: &InUse, fd: u32) -> bool {
     true
 }
 
-/// Makes the program's call that closes a descriptor. Its file's locks go with it.
-pub(crate) fn close(fd: i32) -> i64 {
-    let has_locks = COUNT.load(Ordering::Acquire) > 0;
-    let served = if has_locks { before_close(fd) } else { None };
-    let Closed { result, file } = table::close(fd);
-    if has_locks {
-        served.or(file).into_iter().for_each(forget);
-    }
+/// A descriptor has gone, by a call that has not come back yet: its file's locks go with it.
+pub(crate) fn closed(Closed { result, file }: Closed) -> Ret {
+    file.into_iter().for_each(forget);
     result
 }
 
-/// All locks of a file are gone.
-fn forget(file: (usize, Ino)) {
+/// All locks of a file are gone; what the kernel has not seen closed, as a placeholder, goes here.
+pub(crate) fn forget(file: (usize, Ino)) {
+    if COUNT.load(Ordering::Acquire) == 0 {
+        return;
+    }
     let mut files = FILES.lock();
-    let (gone, left): (Vec<_>, Vec<_>) = files.drain(..).partition(|locked| locked.file == file);
-    *files = left;
+    let Some(at) = files.iter().position(|locked| locked.file == file) else { return };
+    let gone = files.swap_remove(at);
     COUNT.store(files.len(), Ordering::Release);
     drop(files);
-    for kept in gone.iter().flat_map(|locked| &locked.kept) {
-        words::forget_internal(*kept);
-        sys!(libc::SYS_close, *kept);
+    unlock(file);
+    for kept in gone.kept {
+        words::forget_internal(kept);
+        sys!(libc::SYS_close, kept);
         numbers::freed_any();
+    }
+}
+
+/// Gives up the locks of a file, by any descriptor that the kernel has of it: without one there are none.
+fn unlock(file: (usize, Ino)) {
+    let (l_type, l_whence) = (libc::F_UNLCK as i16, libc::SEEK_SET as i16);
+    let all = libc::flock { l_type, l_whence, l_start: 0, l_len: 0, l_pid: 0 };
+    let mut is_done = false;
+    table::each(&mut |fd, other| {
+        if !is_done && file_of(other) == file && other.is(IN_KERNEL) {
+            let unlock = |fd| sys!(libc::SYS_fcntl, fd, libc::F_SETLK, &raw const all);
+            is_done = table::with_number(fd, other, unlock).is_some();
+        }
+    });
+}
+
+/// What is kept open stays when another program is run, or no longer does. Closed there it would end the locks, unless
+/// the call closes a descriptor of the program's that does so anyhow. The kernel has all descriptors by then.
+pub(crate) fn set_kept_stay(stay: bool) {
+    if COUNT.load(Ordering::Acquire) == 0 {
+        return;
+    }
+    let mut ended = Vec::new();
+    table::each(&mut |fd, description| {
+        if sys!(libc::SYS_fcntl, fd, libc::F_GETFD) & i64::from(libc::FD_CLOEXEC) != 0 {
+            ended.push(file_of(description));
+        }
+    });
+    for locked in FILES.lock().iter().filter(|locked| !ended.contains(&locked.file)) {
+        for kept in &locked.kept {
+            sys!(libc::SYS_fcntl, *kept, libc::F_SETFD, if stay { 0 } else { libc::FD_CLOEXEC });
+        }
     }
 }
 

@@ -388,7 +388,7 @@ pub(crate) fn duplicate(
     over: Option<i32>,
     stays: bool,
     by_kernel: impl Fn() -> Ret,
-) -> Ret {
+) -> Closed {
     // What came from another program is known by then.
     [Some(fd), over].into_iter().flatten().for_each(|fd| drop(get(fd)));
     let mut numbers = numbers::lock();
@@ -396,22 +396,27 @@ pub(crate) fn duplicate(
     let from = found(fd);
     numbers.clear();
     if matches!(from, INTERNAL | STOCKED) {
-        return fail(libc::EBADF);
+        return Closed::nothing(fail(libc::EBADF));
     }
     if over.is_some_and(|over| from == 0 && found(over) == 0) {
         if sys!(libc::SYS_fcntl, fd, libc::F_GETFD, 0) < 0 {
-            return fail(libc::EBADF);
+            return Closed::nothing(fail(libc::EBADF));
         }
         // What the kernel closes there may take its time, and wait for a thread of this process.
         drop(numbers);
         let made = by_kernel();
         // Not one that was closed, and opened here, meanwhile.
-        return if found(fd) == 0 { made } else { duplicate(fd, over, stays, by_kernel) };
+        let is_right = found(fd) == 0;
+        return if is_right {
+            Closed::nothing(made)
+        } else {
+            duplicate(fd, over, stays, by_kernel)
+        };
     }
     let made = by_kernel();
     let named = index_of(from);
     let find = if named.is_some() { word_to_set } else { word };
-    let Some(word) = i32::try_from(made).ok().and_then(find) else { return made };
+    let Some(word) = i32::try_from(made).ok().and_then(find) else { return Closed::nothing(made) };
     let before = match named {
         Some(index) => {
             slot(index).references.fetch_add(1, Ordering::Relaxed);
@@ -422,41 +427,42 @@ pub(crate) fn duplicate(
         None => 0,
     };
     drop(numbers);
-    drop_reference(before);
-    made
+    Closed { result: made, file: drop_reference(before) }
 }
 
-/// What came of a close.
+/// What came of a call that closes a descriptor, or puts another one in its place.
 pub(crate) struct Closed {
     pub(crate) result: Ret,
-    /// The mount and the inode of the file, where the kernel had it of the number.
+    /// The mount and the inode of the file that the descriptor was of.
     pub(crate) file: Option<(usize, Ino)>,
+}
+
+impl Closed {
+    fn nothing(result: Ret) -> Self {
+        Self { result, file: None }
+    }
 }
 
 /// `close`: a placeholder goes into stock if it can, all else is the kernel's to close.
 pub(crate) fn close(fd: i32) -> Closed {
-    let by_kernel = |file| Closed { result: close_in_kernel(fd), file };
-    let Some(word) = word(fd) else { return by_kernel(None) };
+    let Some(word) = word(fd) else { return Closed::nothing(close_in_kernel(fd)) };
     let mut numbers = numbers::lock();
     let old = word.load(Ordering::Acquire);
     if matches!(old, INTERNAL | STOCKED) {
-        return Closed { result: fail(libc::EBADF), file: None };
+        return Closed::nothing(fail(libc::EBADF));
     }
-    let known = index_of(old).map(slot);
-    let result = if known.is_some_and(|known| known.state.load(Ordering::Relaxed) & IN_KERNEL == 0)
-    {
+    let is_placeholder =
+        index_of(old).is_some_and(|old| slot(old).state.load(Ordering::Relaxed) & IN_KERNEL == 0);
+    if is_placeholder {
         word.store(STOCKED, Ordering::Release);
-        numbers.end(fd)
-    } else {
-        let file = known.map(|known| (known.mount(), known.ino()));
-        word.store(0, Ordering::Release);
+        let result = numbers.end(fd);
         drop(numbers);
-        drop_reference(old);
-        return by_kernel(file);
-    };
+        return Closed { result, file: drop_reference(old) };
+    }
+    word.store(0, Ordering::Release);
     drop(numbers);
-    drop_reference(old);
-    Closed { result, file: None }
+    let file = drop_reference(old);
+    Closed { result: close_in_kernel(fd), file }
 }
 
 fn close_in_kernel(fd: i32) -> Ret {
@@ -521,11 +527,14 @@ pub(crate) fn with_number<T>(
     found.map(call)
 }
 
-fn drop_reference(word: u32) {
-    let Some(index) = index_of(word) else { return };
+/// A descriptor has gone; tells the mount and the inode of its file.
+fn drop_reference(word: u32) -> Option<(usize, Ino)> {
+    let index = index_of(word)?;
+    let file = (slot(index).mount(), slot(index).ino());
     if slot(index).references.fetch_sub(1, Ordering::AcqRel) == 1 {
         retire(index);
     }
+    Some(file)
 }
 
 /// Ends a description that no descriptor has any more, if no thread is using it; otherwise a later call
@@ -626,8 +635,13 @@ pub(crate) fn fork_done() {
     FREE.give();
 }
 
-/// Forgets all descriptors from `first` to `last`, which the kernel closes.
-pub(crate) fn close_range(first: u32, last: u32, close: impl FnOnce() -> Ret) -> Ret {
+/// Forgets all descriptors from `first` to `last`, which the kernel closes; `closed` is told of their files.
+pub(crate) fn close_range(
+    first: u32,
+    last: u32,
+    close: impl FnOnce() -> Ret,
+    mut closed: impl FnMut((usize, Ino)),
+) -> Ret {
     let last = last.min(HIGHEST.load(Ordering::Relaxed).max(INHERITED.cast_unsigned() - 1));
     let words = || (first..=last).filter_map(|fd| word(fd.cast_signed()));
     for word in words() {
@@ -640,7 +654,7 @@ pub(crate) fn close_range(first: u32, last: u32, close: impl FnOnce() -> Ret) ->
             word.store(0, Ordering::Release);
         }
         drop(numbers);
-        drop_reference(before);
+        drop_reference(before).into_iter().for_each(&mut closed);
     }
     let result = close();
     (first..=last).for_each(|fd| forget(fd.cast_signed()));
