@@ -93,8 +93,9 @@ fn fork(number: i64, args: &Args) -> Ret {
     // What was opened since the first time: without a descriptor of the kernel's the child has no hold.
     kernel::take_all(SHARED);
     let gate = maps::before_fork();
-    mounts::before_fork();
+    // In this order: to take a file may be to join.
     kernel::before_fork();
+    mounts::before_fork();
     limits::before_fork();
     table::before_fork();
     numbers::before_fork();
@@ -113,8 +114,8 @@ fn fork(number: i64, args: &Args) -> Ret {
     numbers::fork_done();
     table::fork_done();
     limits::fork_done();
-    kernel::fork_done();
     mounts::fork_done();
+    kernel::fork_done();
     maps::fork_done();
     drop(quiet);
     if result == 0 {
