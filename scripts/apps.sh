@@ -5,6 +5,10 @@
 # With METHODS in the environment, run directly by each of these write methods, each with a pool of its
 # own, in a tmpfs and in an ext4 that journals data, on a loop device over memory:
 #   METHODS='cow auto inplace finelog paired adl zcl' scripts/apps.sh 3
+# or with SIDES by mounts with these options, each with a pool of its own:
+#   SIDES='buffered:mode=buffered inplace:method=inplace' scripts/apps.sh 3
+# PROGRAMS=lazy in the environment runs a make, a grep and PostgreSQL instead (HiNFS' figure 14), as the
+# user `postgres`.
 # DEVICE=NAME emulates a memory (`novale mount -o device=`), MB is how many each has (1024).
 # All of it is taken down in the end.
 # shellcheck source=scripts/lib.sh
@@ -19,8 +23,13 @@ if ! reason=$(why_no_mount); then
   echo "apps.sh: $reason" >&2
   exit 1
 fi
-for tool in 'sqlite3 sqlite3' 'redis-server redis-server' 'redis-benchmark redis-tools' \
-  'db_bench rocksdb-tools' 'python3 python3'; do
+programs=${PROGRAMS:-stores}
+case $programs in
+stores) tools=('sqlite3 sqlite3' 'redis-server redis-server' 'redis-benchmark redis-tools' 'db_bench rocksdb-tools') ;;
+lazy) tools=('make make' 'gcc gcc' 'ar binutils' 'pgbench postgresql' 'fusermount3 fuse3') ;;
+*) echo "apps.sh: PROGRAMS is stores or lazy, not $programs" >&2 && exit 2 ;;
+esac
+for tool in "${tools[@]}" 'python3 python3'; do
   # shellcheck disable=SC2086
   need $tool || { echo "apps.sh: no ${tool%% *}" >&2 && exit 1; }
 done
@@ -30,8 +39,9 @@ memory=$(mktemp -d /dev/shm/novale-apps-XXXXXX)
 take_down() {
   local at
   for at in "$work"/*; do
-    mountpoint -q "$at" || continue
-    case $(stat -f -c %T "$at") in
+    # Root does not come into a mount of another user's.
+    case $(awk -v "at=$at" '$2 == at { print $3 }' /proc/self/mounts) in
+    '') ;;
     fuse*) "$novale" umount "$at" 2>/dev/null || "$novale" umount --lazy "$at" || true ;;
     *) umount "$at" || umount -l "$at" ;;
     esac
@@ -41,11 +51,16 @@ take_down() {
 }
 trap take_down EXIT
 
+as=() # PostgreSQL runs as no administrator: pools, mounts and programs are all its user's
+if [ "$programs" = lazy ]; then
+  as=(setpriv --reuid=postgres --regid=postgres --init-groups env "HOME=$memory")
+  chown postgres "$work" "$memory"
+fi
 sides=()
 pool() { # NAME OPTIONS: a pool, mounted
-  mkdir "$work/$1"
-  "$novale" mkfs --quiet --size "${megabytes}M" "$memory/$1" >/dev/null
-  "$novale" mount --quiet -o "direct$2$device" "$memory/$1" "$work/$1"
+  "${as[@]}" mkdir "$work/$1"
+  "${as[@]}" "$novale" mkfs --quiet --size "${megabytes}M" "$memory/$1" >/dev/null
+  "${as[@]}" "$novale" mount --quiet -o "direct$2$device" "$memory/$1" "$work/$1"
 }
 direct() { # NAME MOUNT: programs run directly on a mount
   sides+=("$1=$work/$2=$memory/$2=$novale run --strict --mount $work/$2 --")
@@ -58,8 +73,13 @@ journaled() { # ext4 with its data in the journal
 }
 
 mkdir "$work/tmpfs"
-mount -t tmpfs -o "size=${megabytes}M" tmpfs "$work/tmpfs"
-if [ -n "${METHODS:-}" ]; then
+mount -t tmpfs -o "mode=1777,size=${megabytes}M" tmpfs "$work/tmpfs"
+if [ -n "${SIDES:-}" ]; then
+  for side in $SIDES; do
+    pool "${side%%:*}" ",${side#*:}"
+    direct "${side%%:*}" "${side%%:*}"
+  done
+elif [ -n "${METHODS:-}" ]; then
   for method in $METHODS; do
     pool "$method" ",method=$method"
     direct "$method" "$method"
@@ -74,4 +94,4 @@ else
 fi
 format=table
 [ -z "${JSON:-}" ] || format=json
-python3 "$root/scripts/apps/measure.py" "$rounds" "$scale" "$format" "$novale" "${sides[@]}"
+"${as[@]}" python3 "$root/scripts/apps/measure.py" "$programs" "$rounds" "$scale" "$format" "$novale" "${sides[@]}"
