@@ -1,6 +1,6 @@
 //! Promise: what few programs do has the results that it has elsewhere: flags of reads and writes that are new,
-//! a first thread that ends before the others, a process beside its parent in one memory, handlers that look at
-//! the stack.
+//! a first thread that ends before the others, a process beside its parent in one memory or with its descriptors,
+//! handlers that look at the stack.
 
 #![allow(clippy::unwrap_used, reason = "tests stop at what fails")]
 #![allow(unsafe_code, reason = "calls that std has no form of")]
@@ -17,7 +17,7 @@ mod harness;
 
 use std::fs;
 use std::io::{Seek, SeekFrom, Write};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, IntoRawFd};
 use std::path::PathBuf;
 
 use harness::{PLACE, runs_with_the_daemon};
@@ -35,6 +35,9 @@ promises! {
     a_directory_gets_no_second_name: runs_with_the_daemon linked_directory;
     /// A read of a file that is open with `O_NOATIME` was an access.
     a_read_that_is_no_access_is_not_recorded: runs_with_the_daemon no_access;
+    /// A process that shared the descriptors closed one, and what got its number led to the file still: its bytes
+    /// were the file's.
+    a_process_may_share_the_descriptors: runs_with_the_daemon closed_by_a_process;
     /// A handler that is used once took the flags and the mask that it was set with along.
     a_handler_that_is_used_once_leaves_its_flags: runs_with_the_daemon used_once;
     /// Of a process whose first thread has ended `/proc/self` shows nothing: its children and what it started did
@@ -307,6 +310,32 @@ mod tasks {
         OVER.store(true, Ordering::Relaxed);
         busy.join().unwrap();
         assert_eq!(FAILED.load(Ordering::Relaxed), 0);
+    }
+
+    extern "C" fn closes(fd: *mut libc::c_void) -> i32 {
+        unsafe { libc::close(fd as usize as i32) }
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn closed_by_a_process() {
+        let ways = [0, libc::CLONE_VM | libc::CLONE_VFORK];
+        for flags in ways {
+            let file = opened("closed", false);
+            let fd = file.into_raw_fd();
+            let mut stack = vec![0_u8; 1 << 20];
+            let top = stack.as_mut_ptr_range().end.cast();
+            let flags = flags | libc::CLONE_FILES | libc::SIGCHLD;
+            let argument = usize::try_from(fd).unwrap() as *mut libc::c_void;
+            let child = unsafe { libc::clone(closes, top, flags, argument) };
+            assert_eq!(exits_with(child), 0);
+            // What gets the number is no file of the mount.
+            let mut elsewhere = tempfile::tempfile().unwrap();
+            assert_eq!(elsewhere.as_raw_fd(), fd);
+            elsewhere.write_all(b"sent").unwrap();
+            assert_eq!(elsewhere.metadata().unwrap().len(), 4);
+            assert_eq!(fs::metadata(place().join("closed")).unwrap().len(), 0);
+        }
     }
 
     #[test]
