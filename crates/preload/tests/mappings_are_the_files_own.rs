@@ -148,6 +148,13 @@ fn mappings_allow_what_their_files_and_the_mount_allow() {
     is_whole(&scratch, &slot);
 }
 
+#[test]
+fn mappings_in_pieces_are_made_shorter() {
+    let Some((scratch, slot)) = mounted("mappings_in_pieces") else { return };
+    succeeds(&task(&scratch, Some("dax"), "remapped_pieces").output().unwrap());
+    is_whole(&scratch, &slot);
+}
+
 mod tasks {
     use super::*;
 
@@ -278,6 +285,32 @@ mod tasks {
         assert_eq!(unsafe { libc::madvise(map.as_mut_ptr().cast(), PAGE, libc::MADV_DONTFORK) }, 0);
         assert_eq!(pieces(), 0);
         unmap(map);
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn remapped_pieces() {
+        let path = place().join("pieces");
+        fs::write(&path, [7; 4 * PAGE]).unwrap();
+        let file = open(&path);
+        let map = map(&file, 4 * PAGE);
+        let (at, second) = (map.as_mut_ptr().cast(), map[PAGE..].as_mut_ptr().cast());
+        let remap = |len, new_len, flags, to: *mut libc::c_void| {
+            let to = unsafe { libc::mremap(at, len, new_len, flags, to) };
+            let failed = || std::io::Error::last_os_error().raw_os_error().unwrap();
+            if to == libc::MAP_FAILED { Err(failed()) } else { Ok(to) }
+        };
+        let (moves, fixed) = (libc::MREMAP_MAYMOVE, libc::MREMAP_FIXED);
+        // Over itself the kernel moves nothing, and to a place it moves what may move.
+        assert_eq!(remap(2 * PAGE, 2 * PAGE, moves | fixed, second), Err(libc::EINVAL));
+        assert_eq!(remap(2 * PAGE, 2 * PAGE, fixed, second), Err(libc::EINVAL));
+        assert_eq!(unsafe { libc::mprotect(second, PAGE, libc::PROT_READ) }, 0);
+        assert_eq!(remap(4 * PAGE, 6 * PAGE, moves, at), Err(libc::EFAULT));
+        // Shorter it may be in any pieces.
+        assert_eq!(remap(4 * PAGE, 3 * PAGE, 0, at), Ok(at));
+        assert_eq!(remap(3 * PAGE, PAGE, moves, at), Ok(at));
+        assert_eq!((map[0], pieces()), (7, 1));
+        assert_eq!(unsafe { libc::mprotect(second, PAGE, libc::PROT_READ) }, -1);
     }
 
     #[test]

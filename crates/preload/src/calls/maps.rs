@@ -11,6 +11,11 @@ use crate::maps::{self, Asked, Mode, PAGE, Part, giving, replicas};
 use crate::mounts::{self, ctx};
 use crate::paths::descriptor;
 
+/// Leaves the mapping where it was, and empty.
+const KEEPS: i32 = libc::MREMAP_DONTUNMAP;
+/// Flags of `mremap`.
+const REMAPS: i32 = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | KEEPS;
+
 /// A range of whole pages, as the kernel takes it; nothing where it refuses it.
 fn pages(at: u64, len: u64) -> Option<Range<u64>> {
     let len = len.checked_next_multiple_of(PAGE)?;
@@ -116,16 +121,21 @@ pub(crate) fn mremap(args: &Args) -> Served {
     };
     let moves = flags & libc::MREMAP_MAYMOVE != 0;
     let fixed = flags & libc::MREMAP_FIXED != 0;
-    let Some(mut part) = part.filter(|_| new_len > 0 && flags & libc::MREMAP_DONTUNMAP == 0) else {
+    let lands_on_itself =
+        fixed && pages(to, new_len).is_none_or(|new| new.start < old.end && old.start < new.end);
+    if new_len == 0
+        || flags & !REMAPS != 0
+        || fixed && !moves
+        || flags & KEEPS != 0
+        || lands_on_itself
+    {
         return Some(fail(libc::EINVAL));
-    };
-    if !fixed && new_len <= old.end - old.start {
-        let rest = old.start + new_len..old.end;
-        if !rest.is_empty() {
-            unmap(&rest, || sys!(libc::SYS_munmap, rest.start, rest.end - rest.start));
-        }
-        return Some(at.cast_signed());
     }
+    if !fixed && new_len <= old.end - old.start {
+        return Some(shrink(&old, new_len));
+    }
+    // As the kernel says of what lies in several of its mappings.
+    let Some(mut part) = part else { return Some(fail(libc::EFAULT)) };
     if !moves {
         return Some(fail(libc::ENOMEM));
     }
@@ -139,6 +149,21 @@ pub(crate) fn mremap(args: &Args) -> Served {
         unmap(&old, || sys!(libc::SYS_munmap, old.start, old.end - old.start));
     }
     Some(mapped)
+}
+
+/// Unmaps the end of a range, whatever lies there: pieces with an access of their own are parts of their own.
+fn shrink(old: &Range<u64>, new_len: u64) -> Ret {
+    // The kernel says whether something is mapped where it begins, and changes nothing.
+    let found = sys!(libc::SYS_mremap, old.start, PAGE, PAGE, 0);
+    let rest = old.start + new_len..old.end;
+    if found < 0 || rest.is_empty() {
+        return found;
+    }
+    let by_kernel = || sys!(libc::SYS_munmap, rest.start, rest.end - rest.start);
+    match unmap(&rest, by_kernel).unwrap_or_else(by_kernel) {
+        0 => found,
+        failed => failed,
+    }
 }
 
 /// A second mapping of the same bytes: the kernel's to make, of its own pages alone.
