@@ -42,6 +42,8 @@ const NO_MODEL: Bar = Bar { name: "without the model", has_model: false, ..BUFFE
 const BY_PAGES: Bar = Bar { name: "by pages", by_lines: false, ..BUFFERED };
 /// Those of most figures; the first one is what the others are compared with.
 const BARS: &[Bar] = &[INPLACE, COW, AUTO, BUFFERED, NO_MODEL];
+/// Those by which the benefit model is judged.
+const MODEL_BARS: &[Bar] = &[AUTO, BUFFERED, NO_MODEL];
 
 const fn bar(name: &'static str, update: UpdatePolicy, mode: Mode) -> Bar {
     Bar { name, update, mode, has_model: true, by_lines: true }
@@ -66,8 +68,9 @@ pub(crate) struct Options {
     /// Seconds of each measurement.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=3_600))]
     seconds: u64,
-    /// Only these figures, with commas: 8 (with 7 and 4), 10, 11, 12, 13 (with 4, and 14's Postmark).
-    #[arg(long, value_delimiter = ',', default_values_t = [8, 10, 11, 12, 13])]
+    /// Only these figures, with commas: 4 (patterns of writes to a sync; how often the model is right is told
+    /// with 8 and 13), 8 (with 7), 10, 11, 12, 13 (with 14's Postmark).
+    #[arg(long, value_delimiter = ',', default_values_t = [4, 8, 10, 11, 12, 13])]
     figure: Vec<u32>,
     /// A trace in `MobiGen`'s format for figure 13, beside those in the shape of traces that are not ours to
     /// give; may be given several times.
@@ -133,6 +136,13 @@ pub(crate) fn run(common: &Common, options: &Options) -> Result<Vec<Report>> {
             let (report, accuracy) = hinfs_trace::measure(common, &trace, BARS, device)?;
             reports.push(report);
             accuracies.push(accuracy);
+        }
+    }
+    if options.figure.contains(&4) {
+        for pattern in shapes::PATTERNS.iter().filter(|pattern| common.wants(pattern.name)) {
+            let trace = Trace::of_pattern(pattern);
+            let (report, _) = hinfs_trace::measure(common, &trace, MODEL_BARS, device)?;
+            reports.push(report);
         }
     }
     let accuracies: Vec<Vec<Cell>> = accuracies.iter().filter_map(Accuracy::row).collect();

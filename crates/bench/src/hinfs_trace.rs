@@ -12,7 +12,7 @@ use crate::hinfs::{Accuracy, Bar, ratio, while_written_back};
 use crate::hinfs_model::by_blocks;
 use crate::place::{MB, Place};
 use crate::report::{Cell, Report};
-use crate::shapes::Shape;
+use crate::shapes::{Pattern, Shape};
 use crate::stats::median;
 use crate::target::{Handle, Open, Target};
 use crate::trace::{self, Call};
@@ -40,6 +40,10 @@ impl Trace {
 
     pub(crate) fn shaped(shape: &Shape) -> Self {
         Self { name: shape.name.to_owned(), calls: shape.calls() }
+    }
+
+    pub(crate) fn of_pattern(pattern: &Pattern) -> Self {
+        Self { name: pattern.name.to_owned(), calls: pattern.calls() }
     }
 
     fn bytes(&self) -> u64 {
@@ -212,7 +216,7 @@ pub(crate) fn measure(
         cells
     });
     let rows = rows.collect();
-    let mut columns = ["way", "us", "of inplace's"].map(str::to_owned).to_vec();
+    let mut columns = ["way", "us", "of the first's"].map(str::to_owned).to_vec();
     columns.extend(PARTS.map(|part| format!("{part}: us")));
     let buffered = bars.iter().position(|bar| bar.name == "buffered");
     let fs = buffered.and_then(|index| targets.get(index)?.fs());

@@ -76,6 +76,58 @@ pub(crate) const ALL: [Shape; 4] = [
     },
 ];
 
+/// So many writes of one kind, then a sync, again and again: what the benefit model judges by itself.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Pattern {
+    pub(crate) name: &'static str,
+    bytes: u64,
+    /// Each write to the file's end; otherwise to its next page, in turn.
+    appends: bool,
+    writes_to_a_sync: u32,
+}
+
+/// Writes of a pattern.
+const PATTERN_WRITES: u32 = 16_000;
+/// The pages that a pattern writes over.
+const PATTERN_PAGES: u64 = 64;
+const PAGE: u64 = 4 << 10;
+
+pub(crate) const PATTERNS: [Pattern; 7] = [
+    pattern("4 KB over pages, 4 to a sync", PAGE, false, 4),
+    pattern("4 KB over pages, 16 to a sync", PAGE, false, 16),
+    pattern("100 B to the end, 4 to a sync", 100, true, 4),
+    pattern("100 B to the end, 6 to a sync", 100, true, 6),
+    pattern("100 B to the end, 16 to a sync", 100, true, 16),
+    pattern("100 B over pages, 4 to a sync", 100, false, 4),
+    pattern("100 B over pages, 16 to a sync", 100, false, 16),
+];
+
+const fn pattern(name: &'static str, bytes: u64, appends: bool, writes_to_a_sync: u32) -> Pattern {
+    Pattern { name, bytes, appends, writes_to_a_sync }
+}
+
+impl Pattern {
+    pub(crate) fn calls(&self) -> Vec<Call> {
+        let fd = 0;
+        let mut calls = vec![Call::Open { fd, makes: true }];
+        if !self.appends {
+            calls.extend([
+                Call::Write { fd, at: Some(0), len: PATTERN_PAGES * PAGE },
+                Call::Sync { fd },
+            ]);
+        }
+        for write in 1..=PATTERN_WRITES {
+            let page = u64::from(write) % PATTERN_PAGES;
+            let at = if self.appends { u64::from(write - 1) * self.bytes } else { page * PAGE };
+            calls.push(Call::Write { fd, at: Some(at), len: self.bytes });
+            if write.is_multiple_of(self.writes_to_a_sync) {
+                calls.push(Call::Sync { fd });
+            }
+        }
+        calls
+    }
+}
+
 impl Shape {
     /// The same calls each time.
     pub(crate) fn calls(&self) -> Vec<Call> {
@@ -116,6 +168,18 @@ impl Shape {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_pattern_syncs_after_so_many_writes() {
+        for pattern in PATTERNS {
+            let calls = pattern.calls();
+            let syncs = calls.iter().filter(|call| matches!(call, Call::Sync { .. })).count();
+            let writes = calls.iter().filter(|call| matches!(call, Call::Write { .. })).count();
+            let first = usize::from(!pattern.appends);
+            let of_each = usize::try_from(pattern.writes_to_a_sync).unwrap();
+            assert_eq!(syncs - first, (writes - first) / of_each, "{pattern:?}");
+        }
+    }
 
     #[test]
     fn calls_are_of_files_that_are_open_and_the_same_each_time() {
