@@ -50,6 +50,9 @@ promises! {
     /// destructor ran, and locks were left as they were.
     a_handler_sees_who_waits_in_the_kernel: runs_with_the_daemon seen_waiting;
     a_handler_sees_who_made_a_call: runs_with_the_daemon seen_calling;
+    /// Of signals that come at once the first to be handled lies on another one whose handler has not begun: what
+    /// unwound from it stopped there, and a thread that was cancelled then ended the program.
+    a_thread_is_cancelled_beside_another_signal: runs_with_the_daemon cancelled_with_another;
     /// Two threads that got a signal at once both ran the handler that is used once, or one of them lost its signal.
     a_handler_that_is_used_once_runs_once: runs_with_the_daemon once_by_two;
     /// The place that a handler sees had been overwritten: a program that goes on there later, as schedulers of
@@ -389,6 +392,61 @@ mod tasks {
         let seen = SEEN.lock().unwrap();
         let last = seen.last().unwrap();
         assert!(last.contains("waits_for_a_byte"), "{last}");
+    }
+
+    unsafe extern "C-unwind" {
+        fn syscall(number: libc::c_long, ...) -> libc::c_long;
+    }
+
+    unsafe extern "C" {
+        fn pthread_setcanceltype(kind: i32, before: *mut i32) -> i32;
+        fn pthread_create(
+            thread: *mut libc::pthread_t,
+            attributes: *const libc::pthread_attr_t,
+            start: extern "C-unwind" fn(*mut libc::c_void) -> *mut libc::c_void,
+            argument: *mut libc::c_void,
+        ) -> i32;
+        fn pthread_cancel(thread: libc::pthread_t) -> i32;
+    }
+
+    /// libc's word for a thread that may be cancelled at any moment.
+    const ASYNCHRONOUS: i32 = 1;
+
+    /// Waits with all signals blocked until it is cancelled and has got another signal, and has both come at once.
+    extern "C-unwind" fn is_cancelled(_: *mut libc::c_void) -> *mut libc::c_void {
+        let (all, none) = (u64::MAX, 0_u64);
+        let change = |mask: &u64| unsafe {
+            syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, std::ptr::from_ref(mask), 0, 8)
+        };
+        unsafe { pthread_setcanceltype(ASYNCHRONOUS, std::ptr::null_mut()) };
+        change(&all);
+        COME.store(1, Ordering::Release);
+        while COME.load(Ordering::Acquire) == 1 {
+            std::hint::spin_loop();
+        }
+        change(&none);
+        std::ptr::null_mut()
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn cancelled_with_another() {
+        let _file = opened("any", false);
+        unsafe { libc::signal(libc::SIGUSR1, counts as *const () as libc::sighandler_t) };
+        let mut thread = 0;
+        let none = std::ptr::null_mut();
+        let made = unsafe { pthread_create(&raw mut thread, none, is_cancelled, none.cast()) };
+        assert_eq!(made, 0);
+        while COME.load(Ordering::Acquire) == 0 {
+            std::thread::yield_now();
+        }
+        assert_eq!(unsafe { libc::pthread_kill(thread, libc::SIGUSR1) }, 0);
+        assert_eq!(unsafe { pthread_cancel(thread) }, 0);
+        COME.store(2, Ordering::Release);
+        let mut result = none.cast();
+        assert_eq!(unsafe { libc::pthread_join(thread, &raw mut result) }, 0);
+        // What it says of one that was cancelled.
+        assert_eq!(result.addr(), usize::MAX);
     }
 
     #[inline(never)]

@@ -7,6 +7,7 @@
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
+use super::signals;
 use crate::text::patch;
 
 const PLACE: [i32; 3] = [libc::REG_RIP, libc::REG_RSP, libc::REG_RBP];
@@ -41,6 +42,7 @@ type Place = [i64; 3];
 /// library's own may pass by.
 #[derive(Clone, Copy)]
 pub(super) struct ShownPlace {
+    context: *mut libc::ucontext_t,
     real: Place,
     shown: Place,
     /// The entry's frame, where it is the entry that has been interrupted.
@@ -54,27 +56,33 @@ impl ShownPlace {
         let real = registers.map(load);
         let [rip, rsp, rbp] = real;
         let at = rip.cast_unsigned();
+        // Of signals that come at once the kernel puts each on the one before, whose handler has not begun: what
+        // unwinds passes by that one's context too.
+        if at == signals::novale_arrived as *const () as u64 {
+            let [below] = self::registers(context, [libc::REG_RDX]).map(load);
+            return Self::begin(below as *mut libc::ucontext_t);
+        }
         if at != novale_signals_come as *const () as u64 {
             let shown = [patch::original(at)?.cast_signed(), rsp, rbp];
             set(registers, shown);
-            return Some(Self { real, shown, frame: None });
+            return Some(Self { context, real, shown, frame: None });
         }
         let frame = rbp.cast_unsigned();
         set(self::registers(context, GIVEN_BACK), given_back(frame).map(load));
         let shown = of_caller(frame);
         set(registers, shown);
-        Some(Self { real, shown, frame: Some(frame) })
+        Some(Self { context, real, shown, frame: Some(frame) })
     }
 
     /// The thread goes on where it was, unless the handler has chosen another place; with what the handler has put
     /// in its registers.
-    pub(super) fn end(self, context: *mut libc::ucontext_t) {
-        let registers = registers(context, PLACE);
+    pub(super) fn end(self) {
+        let registers = registers(self.context, PLACE);
         if registers.map(load) != self.shown {
             return;
         }
         if let Some(frame) = self.frame {
-            set(given_back(frame), self::registers(context, GIVEN_BACK).map(load));
+            set(given_back(frame), self::registers(self.context, GIVEN_BACK).map(load));
         }
         set(registers, self.real);
     }

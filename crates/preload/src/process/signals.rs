@@ -131,7 +131,7 @@ fn install(signal: i32, asked: &Action) -> Ret {
     let stack = if is_handler(asked.handler) { 0 } else { libc::SA_ONSTACK as u64 };
     let fault = if masks::bit(signal) & FAULTS == 0 { 0 } else { libc::SA_NODEFER as u64 };
     let action = Action {
-        handler: arrived as *const () as u64,
+        handler: novale_arrived as *const () as u64,
         flags: kept | libc::SA_SIGINFO as u64 | SA_RESTORER | stack | fault,
         restorer,
         mask: asked.mask & !FAULTS,
@@ -145,10 +145,21 @@ std::arch::global_asm!(
     "novale_restorer:",
     "mov eax, 15",
     "syscall",
+    // Another signal's handler may lie on this one, which has not begun then. What unwinds passes by here, and
+    // not by the first instruction of a function of Rust's, where nothing unwinds as that sees it.
+    ".globl novale_arrived",
+    ".hidden novale_arrived",
+    ".type novale_arrived, @function",
+    "novale_arrived:",
+    ".cfi_startproc",
+    "jmp {arrived}",
+    ".cfi_endproc",
+    arrived = sym arrived,
 );
 
 unsafe extern "C" {
     fn novale_restorer();
+    pub(super) fn novale_arrived();
 }
 
 /// `rt_sigaction`, asked for by the program.
@@ -170,7 +181,7 @@ pub(crate) fn action(args: &Args) -> Option<Ret> {
             return Some(got);
         }
         // A handler that is used once may be taken by now, and the kernel not told yet.
-        if in_kernel.handler != arrived as *const () as u64 {
+        if in_kernel.handler != novale_arrived as *const () as u64 {
             before = in_kernel;
         }
     }
@@ -424,7 +435,7 @@ fn pass_on(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::ucontext
     let shown = ShownPlace::begin(context);
     masks::while_handled(context, action.mask | own, || handler(signal, info, context));
     if let Some(shown) = shown {
-        shown.end(context);
+        shown.end();
     }
 }
 
@@ -437,7 +448,7 @@ fn reset(signal: i32, wrapped: &Wrapped, taken: &Action) {
     let changing = CHANGING.lock();
     let mut now = Action::default();
     sys!(libc::SYS_rt_sigaction, signal, 0, &raw mut now, SIGSET_BYTES);
-    let is_ours = now.handler == arrived as *const () as u64;
+    let is_ours = now.handler == novale_arrived as *const () as u64;
     if is_ours && !is_handler(wrapped.handler.load(Ordering::Acquire)) {
         // As the kernel has it: the handler alone is another one.
         let reset = Action { handler: libc::SIG_DFL as u64, ..*taken };
