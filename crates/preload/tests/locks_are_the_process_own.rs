@@ -76,11 +76,11 @@ mod tasks {
         fd
     }
 
-    /// Runs the task in this process, which has a file open as `fd`.
-    fn run(task: &str, fd: RawFd) -> ! {
+    /// Runs the task in this process, which has a file open as `fd`; returns why that fails.
+    fn run(task: &str, fd: RawFd) -> std::io::Error {
         let mut other = Command::new(std::env::current_exe().unwrap());
         other.args(["--exact", task, "--ignored", "--nocapture"]);
-        panic!("{}", other.env(LOCKED, fd.to_string()).exec());
+        other.env(LOCKED, fd.to_string()).exec()
     }
 
     #[test]
@@ -88,7 +88,7 @@ mod tasks {
     fn locks_and_runs_another() {
         let fd = staying(File::create(path()).unwrap());
         assert!(locks(fd) && is_held(fd));
-        run("tasks::has_lock_still", fd);
+        panic!("{}", run("tasks::has_lock_still", fd));
     }
 
     #[test]
@@ -99,7 +99,7 @@ mod tasks {
         // The library kept what it had opened to hand this one over, until the program was run.
         staying(File::open(path()).unwrap());
         assert!(is_held(fd));
-        run("tasks::has_lock_still", fd);
+        panic!("{}", run("tasks::has_lock_still", fd));
     }
 
     #[test]
@@ -113,8 +113,8 @@ mod tasks {
         let failed = Command::new("/dev/null").exec();
         assert!(is_held(fd), "{failed}");
         // On tmpfs too the kernel gives a process' locks up with any descriptor that `execve` closes.
-        std::mem::forget(another);
-        run("tasks::has_no_lock", fd);
+        assert!(another.into_raw_fd() >= 0);
+        panic!("{}", run("tasks::has_no_lock", fd));
     }
 
     #[test]
@@ -134,7 +134,7 @@ mod tasks {
         let fd = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_DUPFD, 100) };
         drop(file);
         assert!(fd >= 100 && locks(fd) && is_held(fd));
-        run("tasks::has_lock_still", fd);
+        panic!("{}", run("tasks::has_lock_still", fd));
     }
 
     #[test]

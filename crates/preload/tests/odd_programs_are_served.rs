@@ -316,7 +316,7 @@ mod tasks {
     }
 
     extern "C" fn closes(fd: *mut libc::c_void) -> i32 {
-        unsafe { libc::close(fd as usize as i32) }
+        unsafe { libc::close(i32::try_from(fd.addr()).unwrap()) }
     }
 
     #[test]
