@@ -12,7 +12,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use novale_arena::{Arena, AtomicU64, Off};
-use novale_layout::{INO_LIMIT, Ino, PAGE};
+use novale_layout::{INO_LIMIT, Ino, LINE, PAGE};
 use novale_policy::{SyncedSoon, Tally};
 
 use crate::base::error::Result;
@@ -32,6 +32,8 @@ const LINES_BITS: u32 = 18;
 const LINES_MAX: u64 = (1 << LINES_BITS) - 1;
 const WRITES_MAX: u64 = (1 << WRITES_BITS) - 1;
 const VERDICTS_SHIFT: u32 = WRITES_BITS + 2 * LINES_BITS;
+/// The lowest bit above each of the three numbers, into which it overflows.
+const OVERFLOWS: u64 = 1 << WRITES_BITS | 1 << (WRITES_BITS + LINES_BITS) | 1 << VERDICTS_SHIFT;
 
 /// In the word of a file: its writes go past the buffer.
 const EAGER: u64 = 1;
@@ -43,6 +45,8 @@ const SCORE: u64 = 0xff;
 /// Words of the ghost buffer for a page.
 const GHOST_WORDS: usize = 2;
 const LINE_WORDS: usize = 8;
+/// By which pages are spread over the words that are mixed: the golden ratio's.
+const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 const PAGES_A_LINE: u64 = (LINE_WORDS / GHOST_WORDS) as u64;
 /// Pages that it has at most, as a power of two: 1 MB.
 const GHOST_PAGES_MAX_LOG2: u32 = 16;
@@ -95,6 +99,23 @@ fn tally_word(mut tally: Tally) -> u64 {
         | tally.writes
 }
 
+/// The word with a write more.
+#[inline]
+fn added(was: u64, lines_written: u64, lines_flushed: u64) -> u64 {
+    let more = lines_written << (WRITES_BITS + LINES_BITS) | lines_flushed << WRITES_BITS | 1;
+    let sum = was.wrapping_add(more);
+    if lines_written.max(lines_flushed) <= LINES_MAX && (was ^ more ^ sum) & OVERFLOWS == 0 {
+        return sum;
+    }
+    let tally = tally_of(was);
+    let sum = Tally {
+        lines_written: tally.lines_written + lines_written,
+        lines_flushed: tally.lines_flushed + lines_flushed,
+        writes: tally.writes + 1,
+    };
+    was >> VERDICTS_SHIFT << VERDICTS_SHIFT | tally_word(sum)
+}
+
 fn tally_of(word: u64) -> Tally {
     Tally {
         lines_written: word >> (WRITES_BITS + LINES_BITS) & LINES_MAX,
@@ -114,16 +135,11 @@ impl View<'_> {
     }
 
     /// A write of so many lines, of which so many are to be flushed.
+    #[inline]
     pub(crate) fn add_to_tally(&self, lines_written: u64, lines_flushed: u64) {
-        let tally = self.tally();
-        let sum = Tally {
-            lines_written: tally.lines_written + lines_written,
-            lines_flushed: tally.lines_flushed + lines_flushed,
-            writes: tally.writes + 1,
-        };
-        if let Some(word) = self.hint(TALLY) {
-            word.store(self.verdicts() << VERDICTS_SHIFT | tally_word(sum), Relaxed);
-        }
+        let Some(word) = self.hint(TALLY) else { return };
+        let was = word.load(Relaxed);
+        word.store(added(was, lines_written, lines_flushed), Relaxed);
     }
 
     /// Nothing is written that the next sync has to do with.
@@ -212,15 +228,17 @@ impl Ghost {
         Self { table: Off::from_raw(table), pages }
     }
 
-    /// Notes lines of a page that were written directly; returns how many of them it did not have since the
-    /// sync that `verdict` is of.
+    /// Notes lines of a page that were written directly; returns those that it did not have since the sync
+    /// that `verdict` is of.
+    #[inline]
     fn note(self, arena: &Arena, view: &View<'_>, page: u64, mask: u64) -> Result<u64> {
         if self.pages == 0 {
-            return Ok(u64::from(mask.count_ones()));
+            return Ok(mask);
         }
         let since = view.hint(VERDICT).map_or(0, |word| word.load(Relaxed)) ^ view.verdicts();
-        let tag = mixed(mixed(view.ino().get() ^ since.rotate_left(24)) ^ page);
-        let place = tag % self.pages;
+        // Each of the three by itself leads elsewhere: an odd factor loses nothing of the page.
+        let tag = mixed(view.ino().get() ^ since.rotate_left(24) ^ page.wrapping_mul(SPREAD));
+        let place = tag & (self.pages - 1);
         let line = self.table.word(place / PAGES_A_LINE * LINE_WORDS as u64);
         let (pairs, _) = arena.block::<LINE_WORDS>(line)?.as_chunks::<GHOST_WORDS>();
         let pair = pairs.get(usize::try_from(place % PAGES_A_LINE).unwrap_or(0));
@@ -232,11 +250,12 @@ impl Ghost {
             0
         };
         mask_word.store(had | mask, Relaxed);
-        Ok(u64::from((mask & !had).count_ones()))
+        Ok(mask & !had)
     }
 
     /// As [`Ghost::note`], of all that a write covers; returns how many lines it writes, and how many of them
     /// are new.
+    #[inline]
     pub(crate) fn note_write(
         self,
         arena: &Arena,
@@ -250,8 +269,14 @@ impl Ghost {
             let from = at % PAGE;
             let to = (from + end - at).min(PAGE);
             let mask = line_mask(&(from..to));
-            lines += u64::from(mask.count_ones());
-            new += self.note(arena, view, at / PAGE, mask)?;
+            let count = (to - 1) / LINE - from / LINE + 1;
+            lines += count;
+            // Mostly all or none; to count bits takes longer than all else where there is no instruction.
+            new += match self.note(arena, view, at / PAGE, mask)? {
+                0 => 0,
+                all if all == mask => count,
+                some => u64::from(some.count_ones()),
+            };
             at += to - from;
         }
         Ok((lines, new))
@@ -285,6 +310,24 @@ mod tests {
         let more = Tally { lines_written: 1 << 30, lines_flushed: 1 << 28, writes: 1 << 20 };
         let halved = Tally { lines_written: 1 << 17, lines_flushed: 1 << 15, writes: 1 << 7 };
         assert_eq!(tally_of(tally_word(more)), halved);
+    }
+
+    #[test]
+    fn a_write_is_added_whether_the_numbers_have_room_for_it_or_not() {
+        let verdicts = 77 << VERDICTS_SHIFT;
+        let sum_of = |tally: Tally, written, flushed| {
+            let word = added(verdicts | tally_word(tally), written, flushed);
+            assert_eq!(word & u64::MAX << VERDICTS_SHIFT, verdicts);
+            tally_of(word)
+        };
+        let tally =
+            |lines_written, lines_flushed, writes| Tally { lines_written, lines_flushed, writes };
+        assert_eq!(sum_of(tally(5, 4, 3), 64, 2), tally(69, 6, 4));
+        assert_eq!(sum_of(tally(LINES_MAX - 1, 7, 1), 1, 0), tally(LINES_MAX, 7, 2));
+        assert_eq!(sum_of(tally(LINES_MAX, 8, 1), 1, 0), tally(1 << 17, 4, 1));
+        assert_eq!(sum_of(tally(8, LINES_MAX, 1), 0, 1), tally(4, 1 << 17, 1));
+        assert_eq!(sum_of(tally(64, 8, WRITES_MAX), 0, 0), tally(32, 4, 1 << 13));
+        assert_eq!(sum_of(tally(0, 0, 0), 1 << 20, 0), tally(1 << 17, 0, 0));
     }
 
     #[test]
