@@ -42,7 +42,7 @@ const SHARED: &[Shared] = &[
             "crates/pm/src/device/model.rs",
             "crates/pm/src/purpose.rs",
         ],
-        fingerprint: 0x94d9_7b4d_e06a_92e4,
+        fingerprint: 0xb682_d115_2258_372e,
     },
 ];
 
