@@ -180,7 +180,8 @@ fn patch_out(scratch: &Scratch, other: &str) {
     fs::copy(other, &b).unwrap();
     let zeroes = vec![0; 2 << 20];
     fs::write(&b, &zeroes).unwrap();
-    novale(&["slot", "replace", &b, &d, &a]).refused(1, &["neither removed nor replaced", "check"]);
+    novale(&["slot", "replace", &b, &d, &a])
+        .refused(1, &["nowhere else", "check", "replace --lost"]);
 }
 
 /// What a mount had only buffered is in its arena, which is named after the slot that goes.

@@ -209,3 +209,59 @@ fn slots_that_can_not_be_used_are_told() {
     fs::write(&b, &new).unwrap();
     novale(&["check", &a, &b]).ok();
 }
+
+/// What is left of a file whose slot was given up: nothing, or its bytes with zeros in the place of whole pages.
+fn is_left_of(number: usize, found: std::io::Result<Vec<u8>>) -> bool {
+    let Ok(found) = found else { return true };
+    let pages = bytes(number);
+    let pages = pages.chunks(4096).zip(found.chunks(4096));
+    found.len() == bytes(number).len()
+        && pages.into_iter().all(|(was, is)| was == is || is.iter().all(|byte| *byte == 0))
+}
+
+/// A pool with a slot lost could be read, and was never written again.
+#[test]
+fn a_slot_that_is_lost_is_replaced() {
+    let Some(scratch) = Scratch::for_mount("a_slot_that_is_lost_is_replaced") else { return };
+    let _alone = alone();
+    let (slots, dir, new) = (filled(&scratch, 3), scratch.dir(), scratch.slot("new"));
+    let [a, b, c] = [0, 1, 2].map(|slot| slots[slot].as_str());
+    let replace = |size: &str| {
+        novale(&["slot", "replace", "--lost", "--json", "--size", size, b, &new, a, c])
+    };
+    assert!(replace("32M").out.contains("can be read"), "a slot that is none of the lost");
+    let copy = fs::read(b).unwrap();
+    fs::File::options().write(true).open(b).unwrap().set_len(5000).unwrap();
+    novale(&["mount", a, b, c, &dir]).refused(1, &["-o ro", "slot replace --lost"]);
+    novale(&["mount", "-o", "ro", a, c, &dir]).ok();
+    let lost = unreadable(&scratch);
+    assert!(!lost.is_empty() && lost.len() < FILES, "{lost:?}");
+    assert!(replace("32M").out.contains("while it is mounted"));
+    novale(&["umount", &dir]).ok();
+    let before = [a, c].map(|slot| fs::read(slot).unwrap());
+    novale(&["slot", "replace", "--lost", "--size", "32M", a, &new, b, c]).refused(1, &["slot 0"]);
+    assert!([a, c].map(|slot| fs::read(slot).unwrap()) == before);
+    let told: Value = serde_json::from_str(&replace("32M").ok()).unwrap();
+    assert_eq!((&told["done"], &told["slot"]), (&"replaced".into(), &1.into()));
+    let named = told["lost"].as_array().unwrap().iter();
+    let named: Vec<String> = named.map(|what| what.as_str().unwrap().to_owned()).collect();
+    assert!(lost.iter().all(|file| is_named(&named, file)), "{lost:?}: {named:?}");
+    assert_eq!(json(&["slot", "replace", "--lost", "--json", b, &new, a, c], 0)["already"], true);
+
+    assert!(novale(&["check", a, &new, c]).ok().contains("no errors"));
+    novale(&["mount", a, &new, c, &dir]).ok();
+    for number in 0..FILES {
+        let (name, found) = (name(number), fs::read(scratch.in_dir(&name(number))));
+        if lost.contains(&name) {
+            assert!(is_left_of(number, found), "{name}");
+        } else {
+            assert!(found.unwrap() == bytes(number), "{name}");
+        }
+    }
+    fs::write(scratch.in_dir("after"), vec![7; 40 << 20]).unwrap();
+    novale(&["umount", &dir]).ok();
+    assert!(novale(&["check", a, &new, c]).ok().contains("no errors"));
+    // The old one is found again, in the cupboard.
+    fs::write(b, copy).unwrap();
+    novale(&["mount", a, b, c, &dir]).refused(1, &["an old copy"]);
+}

@@ -40,7 +40,7 @@ pub use life::serving::{Served, mount_served, mounts_served};
 pub use life::slots::{
     NewSlot, RoomToLeave, add_slot, confirm_header, confirm_slots, forget_slot, remove_last_slot,
     replace_slot, room_to_leave, set_leaving, set_leaving_for, slot_header, slot_waits,
-    take_back_slot,
+    take_back_slot, take_lost_place,
 };
 pub use life::wear::{live_wear, saved_wear};
 pub use map::fill::MappedRun;

@@ -18,6 +18,7 @@ use std::time::Instant;
 
 use fastrand::Rng;
 use novale_arena::Arena;
+use novale_core::repair::{Effort, Help, SavedPiece, repair};
 use novale_core::seeded::{Bug, switch};
 use novale_core::{
     Ctx, FileKind, Fs, Ino, MkfsOptions, NewInode, Node, OpenOptions, Placement, Serial, SetXattr,
@@ -25,9 +26,9 @@ use novale_core::{
 };
 use novale_lab::crash::{Event, Hardware, LineBytes, LineKey, Recorder, What};
 use novale_lab::diff::{Budget, Length};
-use novale_layout::{PmAddr, SLOT_HEADER_OFFSET};
+use novale_layout::{PAGE, PmAddr, Roots, SLOT_HEADER_OFFSET};
 use novale_pm::{Observer, Pm, PmOptions, Purpose, SlotLock, SlotSpec, StoreEvent};
-use novale_posix::slots::{Helpers, add, going, let_wait, remove, replace};
+use novale_posix::slots::{Helpers, add, going, let_wait, remove, replace, replace_lost};
 use tempfile::TempDir;
 
 const CTX: Ctx = Ctx { now_ns: 5, hint: 0 };
@@ -47,6 +48,8 @@ enum Change {
     Replace(usize),
     /// A slot comes while the pool is used, and this one goes for it when nobody uses it any more.
     ReplaceInUse(usize),
+    /// A slot is lost, and may come back too late.
+    ReplaceLost(usize),
 }
 
 impl Change {
@@ -61,7 +64,7 @@ impl Change {
                 let after = (0..3).map(|of| if of == slot { 3 } else { of }).collect();
                 vec![before, vec![0, 1, 2, 3], after]
             }
-            Self::Replace(slot) => {
+            Self::Replace(slot) | Self::ReplaceLost(slot) => {
                 vec![before, (0..3).map(|of| if of == slot { 3 } else { of }).collect()]
             }
         }
@@ -74,9 +77,14 @@ impl Change {
             | Self::RemoveInUse(slot)
             | Self::Replace(slot)
             | Self::ReplaceInUse(slot) => Some(slot),
-            Self::Add | Self::AddInUse => None,
+            Self::Add | Self::AddInUse | Self::ReplaceLost(_) => None,
         }
     }
+}
+
+/// The slots' files less one.
+fn without(files: &Files, lost: usize) -> Vec<Option<PathBuf>> {
+    (0..3).map(|slot| (slot != lost).then(|| files.path(slot))).collect()
 }
 
 /// Tells a recorder of mapped slots by the numbers of their files.
@@ -149,7 +157,10 @@ impl Files {
         let mapping = |paths: &[PathBuf]| {
             let number =
                 |path: &PathBuf| (0..4).find(|slot| self.path(usize::from(*slot)) == *path);
-            let numbers = paths.iter().filter_map(number).collect();
+            // Without the lost one the others have the numbers of the pool.
+            let is_pool = matches!(change, Change::ReplaceLost(_)) && paths.len() == 2;
+            let known = || paths.iter().filter_map(number).collect();
+            let numbers = if is_pool { vec![0, 1, 2] } else { known() };
             let observer = Some(Arc::new(Renumbered(recorder.clone(), numbers)) as Arc<_>);
             PmOptions { observer, lock: SlotLock::Held, ..PmOptions::default() }
         };
@@ -187,9 +198,28 @@ impl Files {
             Change::Replace(slot) => {
                 replace(&pool, &self.path(slot), &self.path(3), 0, &helpers).map(drop)
             }
+            Change::ReplaceLost(slot) if self.is_at_end(slot) => Ok(()),
+            Change::ReplaceLost(slot) => {
+                let done = replace_lost(&without(self, slot), &self.path(3), 0, false, &helpers);
+                done.map(drop)
+            }
         };
         done.map_err(|why| why.to_string())?;
         Ok(recorder.take())
+    }
+
+    /// Whether a slot that was lost has been replaced.
+    fn is_at_end(&self, lost: usize) -> bool {
+        let after = Change::ReplaceLost(lost).pools().pop().unwrap();
+        inspect(&self.map(&after)).is_ok_and(|found| found.given_up.is_none())
+    }
+
+    /// The files that can be read whole where a slot is lost.
+    fn kept_without(&self, lost: usize) -> Vec<u8> {
+        let specs: Vec<Option<SlotSpec>> =
+            without(self, lost).iter().map(|path| path.as_ref().map(SlotSpec::new)).collect();
+        let fs = open(Pm::open_some(&specs).unwrap()).unwrap();
+        (0..FILES).filter(|number| judge_file(&fs, *number).is_ok()).collect()
     }
 
     /// Has the last one wait, and come while the pool is used.
@@ -236,6 +266,33 @@ fn filled(files: &Files) {
         fs.setxattr(&ctx, Node::current(file), &set).unwrap();
     }
     fs.close().unwrap();
+}
+
+/// Puts the table of all inodes into slot 1, where that of a later chunk may lie.
+fn move_table(files: &Files) {
+    let pm = files.map(&[0, 1, 2]);
+    let load = |at| PmAddr::from_raw(pm.load_u64(at).unwrap());
+    let word = load(Roots::fixed().inode_directory);
+    let (mut bytes, to) = ([0; 4096], PmAddr::new(1, pm.slot_len(1) - 9 * PAGE));
+    pm.load(load(word), &mut bytes).unwrap();
+    pm.fence(pm.stream(to, &bytes, Purpose::Inode)).end();
+    pm.fence(pm.write_back(pm.store_u64(word, to.raw(), Purpose::Inode))).end();
+    let mut keep = |_: &SavedPiece<'_>| Ok(());
+    let mut help = Help { exec: &Serial, progress: &|_| {}, keep: &mut keep, now_ns: 5 };
+    // What is free is said anew.
+    assert!(repair(&pm, Effort::Safe, &mut help).unwrap().left.findings.is_empty());
+    open(pm).unwrap().close().unwrap();
+}
+
+/// Writes files over with what they have, and leaves the pool open.
+fn write_and_die(files: &Files) {
+    let fs = open(files.map(&[0, 1, 2])).unwrap();
+    for number in 0..FILES {
+        let ctx = Ctx { hint: number.into(), ..CTX };
+        let dir = fs.lookup(&ctx, Node::current(Ino::ROOT), &[b'd', b'a' + number]).unwrap();
+        let file = fs.lookup(&ctx, Node::current(dir.ino), b"file").unwrap().ino;
+        fs.write(&ctx, file, 200, &[number; 70]).unwrap();
+    }
 }
 
 fn specs(paths: &[PathBuf]) -> Vec<SlotSpec> {
@@ -300,6 +357,12 @@ fn write_more(fs: &Fs) -> Result<(), String> {
 
 /// Whether these slots are a sound pool that has what it had, and what was written since.
 fn judge_pool(pm: Pm, is_written: bool) -> Result<(), String> {
+    let all: Vec<u8> = (0..FILES).collect();
+    judge_pool_of(pm, is_written, &all)
+}
+
+/// The same of a pool that has kept these files.
+fn judge_pool_of(pm: Pm, is_written: bool, kept: &[u8]) -> Result<(), String> {
     let fs = open(pm)?;
     let more = fs.lookup(&CTX, Node::current(Ino::ROOT), b"more").map(|attr| attr.ino);
     let mut read = vec![0; 5000];
@@ -309,26 +372,29 @@ fn judge_pool(pm: Pm, is_written: bool) -> Result<(), String> {
     if is_there != is_written {
         return Err(format!("what was written is there: {is_there}"));
     }
-    for number in 0..FILES {
-        let find = |dir, name: &[u8]| {
-            let found = fs.lookup(&CTX, Node::current(dir), name);
-            found.map(|attr| attr.ino).map_err(|why| format!("file {number}: {why}"))
-        };
-        let file = find(find(Ino::ROOT, &[b'd', b'a' + number])?, b"file")?;
-        let mut read = vec![0; 9001];
-        let len = fs.read(&CTX, file, 0, &mut read).map_err(|why| why.to_string())?;
-        let mut wanted = vec![9; 9000];
-        wanted.splice(100..5100, [number; 5000]);
-        let value =
-            fs.getxattr(Node::current(file), b"user.long").map_err(|why| why.to_string())?;
-        if read.get(..len) != Some(&wanted[..]) || value != [3; 5000] {
-            return Err(format!("file {number} is another"));
-        }
-    }
+    kept.iter().try_for_each(|number| judge_file(&fs, *number))?;
     fs.close().map_err(|why| why.to_string())?;
     // After the opening, which rewrites a copy of the superblock that a cut tore.
     let report = check(&fs.into_pm(), &Serial, &|_| {}).map_err(|why| why.to_string())?;
     if report.findings.is_empty() { Ok(()) } else { Err(format!("{:?}", report.findings)) }
+}
+
+/// Whether a file has what it had.
+fn judge_file(fs: &Fs, number: u8) -> Result<(), String> {
+    let find = |dir, name: &[u8]| {
+        let found = fs.lookup(&CTX, Node::current(dir), name);
+        found.map(|attr| attr.ino).map_err(|why| format!("file {number}: {why}"))
+    };
+    let file = find(find(Ino::ROOT, &[b'd', b'a' + number])?, b"file")?;
+    let mut read = vec![0; 9001];
+    let len = fs.read(&CTX, file, 0, &mut read).map_err(|why| why.to_string())?;
+    let mut wanted = vec![9; 9000];
+    wanted.splice(100..5100, [number; 5000]);
+    let value = fs.getxattr(Node::current(file), b"user.long").map_err(|why| why.to_string())?;
+    if read.get(..len) != Some(&wanted[..]) || value != [3; 5000] {
+        return Err(format!("file {number} is another"));
+    }
+    Ok(())
 }
 
 /// A kind of change under test: its files, and what it is begun with.
@@ -336,17 +402,22 @@ struct Trial {
     change: Change,
     files: Files,
     judged: usize,
+    /// The files that a lost slot leaves.
+    kept: Vec<u8>,
 }
 
 impl Trial {
     fn new(change: Change) -> Self {
-        Self { change, files: Files::new(), judged: 0 }
+        Self { change, files: Files::new(), judged: 0, kept: Vec::new() }
     }
 
     /// Judges what is left: what may be a pool is one with all that it had, one is, and the same call goes on
     /// to the end, also after it was written to.
     fn judge(&mut self, left: &[Vec<u8>]) -> Result<(), String> {
         self.judged += 1;
+        if let Change::ReplaceLost(_) = self.change {
+            return self.judge_lost(left);
+        }
         let (mut pools, mut written) = (0, 0);
         for pool in self.change.pools() {
             self.files.lay(left);
@@ -368,6 +439,29 @@ impl Trial {
             self.end(false)?;
         }
         Ok(())
+    }
+
+    /// The same where a slot was lost. If it is there with the others once more, they are written with it, and have
+    /// all, or not at all: one set of slots can be written at most, and the same call goes on.
+    fn judge_lost(&self, left: &[Vec<u8>]) -> Result<(), String> {
+        let all: Vec<u8> = (0..FILES).collect();
+        let mut written = 0;
+        for (pool, kept) in self.change.pools().iter().zip([&all, &self.kept]) {
+            self.files.lay(left);
+            if open(self.files.map(pool)).is_ok() {
+                written += 1;
+                judge_pool_of(self.files.map(pool), false, kept)
+                    .map_err(|why| format!("slots {pool:?}: {why}"))?;
+            }
+        }
+        if written > 1 {
+            return Err("both the lost slot and the new one can be written".to_owned());
+        }
+        self.files.lay(left);
+        self.go_on()?;
+        let after = self.change.pools().pop().unwrap();
+        judge_pool_of(self.files.map(&after), false, &self.kept)
+            .map_err(|why| format!("made again: {why}"))
     }
 
     /// Writes to slots that are a pool, if they let themselves be written: no others do then, and what was
@@ -428,6 +522,17 @@ impl Trial {
     /// Cuts a change at one of `stride` of its fences that `how` says, and has it die there.
     fn cut(&mut self, stride: usize, how: &How<'_>, random: &mut Rng) -> Result<(), String> {
         filled(&self.files);
+        if let Change::ReplaceLost(lost) = self.change {
+            if lost == 2 {
+                write_and_die(&self.files);
+            }
+            self.kept = self.files.kept_without(lost);
+            assert!((2..usize::from(FILES)).contains(&self.kept.len()), "{:?}", self.kept);
+            if lost == 1 {
+                // Nothing can be read without it before it is made anew.
+                move_table(&self.files);
+            }
+        }
         let mut hardware = Hardware::with(self.files.bytes());
         let events = self.files.change(self.change)?;
         let mut turn = random.usize(0..stride);
@@ -523,6 +628,8 @@ fn by_cuts_deaths_and_cuts_behind_them() {
         (Change::ReplaceInUse(2), 9),
         (Change::Replace(0), 1),
         (Change::Replace(2), 1),
+        (Change::ReplaceLost(1), 4),
+        (Change::ReplaceLost(2), 4),
     ];
     for (change, stride) in changes {
         let mut trial = Trial::new(change);

@@ -217,8 +217,17 @@ impl SlotState {
     /// Of a slot that was handed on, how the name of the one begins that takes its place.
     #[must_use]
     pub fn heir(&self) -> Option<[u8; 8]> {
-        let is_handed_on = self.evacuation_state == Self::HANDED_ON;
+        let is_handed_on = self.evacuation_state == Self::HANDED_ON && self.given_up().is_none();
         is_handed_on.then(|| self.evacuation_progress.to_le_bytes())
+    }
+
+    /// Of slot 0, the number of a slot that is lost, and that the others are being rid of: the pool is not written.
+    /// No name begins so.
+    #[must_use]
+    pub fn given_up(&self) -> Option<u8> {
+        let is_so = self.evacuation_state == Self::HANDED_ON;
+        let number = self.evacuation_progress.checked_sub(1).filter(|_| is_so)?;
+        u8::try_from(number).ok().filter(|number| *number < MAX_SLOTS)
     }
 
     /// `evacuation_progress` of a slot that is handed on to the one of this name.

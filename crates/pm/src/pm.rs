@@ -95,15 +95,22 @@ impl Pm {
     /// # Errors
     /// As [`Pm::open`].
     pub fn open_some(slots: &[Option<SlotSpec>]) -> Result<Self, PmError> {
+        Self::open_there(slots, &PmOptions { read_only: true, ..PmOptions::default() })
+    }
+
+    /// The same as the options say, also to be written to; the caller has locked the slots that are there.
+    ///
+    /// # Errors
+    /// As [`Pm::open`].
+    pub fn open_there(slots: &[Option<SlotSpec>], options: &PmOptions) -> Result<Self, PmError> {
         check_count(slots.len())?;
-        let options = PmOptions { read_only: true, ..PmOptions::default() };
         let slots: Result<Vec<Slot>, PmError> = slots
             .iter()
             .map(|spec| {
-                spec.as_ref().map_or_else(|| Slot::absent(&options), |s| Slot::open(s, &options))
+                spec.as_ref().map_or_else(|| Slot::absent(options), |s| Slot::open(s, options))
             })
             .collect();
-        Self::new(slots?, &options)
+        Self::new(slots?, options)
     }
 
     /// Lets others join ([`SlotLock::Shared`]), once what they need to find is there.

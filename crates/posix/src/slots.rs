@@ -9,11 +9,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use novale_arena::Arena;
+use novale_core::repair::{Change, Help, SavedPiece, give_up_slot};
 use novale_core::{
     Ctx, Error, Executor, Fs, NewSlot, OpenOptions, Progress, RoomToLeave, add_slot,
     confirm_header, confirm_slots, forget_slot, going_slot, heir_of_slot, inspect,
     remove_last_slot, replace_slot, room_to_leave, saved_free, set_leaving, set_leaving_for,
-    slot_header, slot_waits, take_back_slot,
+    slot_header, slot_waits, take_back_slot, take_lost_place,
 };
 use novale_layout::{PAGE, SlotHeader};
 use novale_pm::{Pm, PmOptions, SlotLock, SlotSpec};
@@ -299,6 +300,50 @@ pub fn replace(
     }
     forget_slot(&helpers.map_one(old)?);
     Ok(leaving.header.index)
+}
+
+/// Puts a slot, empty, in the place of one that is lost, of the pool whose slots are given by their numbers; says
+/// which it is, and what was given up for it. With `force` also where programs that were killed have left bytes
+/// that the pool does not have, which are lost then.
+///
+/// # Errors
+/// Those of [`give_up_slot`], before which nothing is changed where the new slot is too short; the same call goes on.
+pub fn replace_lost(
+    pool: &[Option<PathBuf>],
+    new: &Path,
+    endurance: u64,
+    force: bool,
+    helpers: &Helpers<'_>,
+) -> Result<(u8, Vec<Change>)> {
+    let there: Vec<PathBuf> = pool.iter().flatten().cloned().collect();
+    let specs: Vec<Option<SlotSpec>> =
+        pool.iter().map(|path| path.as_ref().map(SlotSpec::new)).collect();
+    let options = PmOptions { lock: SlotLock::Held, ..(helpers.mapping)(&there) };
+    let pm = Pm::open_there(&specs, &options)?;
+    if let Some(first) = pool.first().and_then(Option::as_ref) {
+        let slot = fs::metadata(first).map_err(|source| JoinError::io("slot 0", source))?;
+        let arena = ArenaFile::new(inspect(&pm)?.uuid, &slot)?;
+        if let Some(client) = arena.live_clients().first() {
+            return Err(refused(format!("process {client} has the pool open")));
+        }
+        if arena.has_left_behind() && !force {
+            return Err(refused(
+                "programs that were killed have left bytes that are not in the pool yet, and that only a whole pool \
+                 can take: restore the slot, or give --force, with which they are lost",
+            ));
+        }
+    }
+    let more = helpers.map_one(new)?;
+    let mut keep = |_: &SavedPiece<'_>| Ok(());
+    let mut help = Help {
+        exec: helpers.exec,
+        progress: helpers.progress,
+        keep: &mut keep,
+        now_ns: wall_clock_ns(),
+    };
+    let report = give_up_slot(&pm, more.slot_len(0) / PAGE, &mut help)?;
+    let new = NewSlot { pm: &more, uuid: Uuid::new_v4().into_bytes(), endurance };
+    Ok((take_lost_place(&pm, &new)?, report.changes))
 }
 
 fn put_in(

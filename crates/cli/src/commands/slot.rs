@@ -2,6 +2,7 @@
 
 mod change;
 mod in_use;
+mod lost;
 mod mapped;
 mod status;
 

@@ -18,7 +18,8 @@ use crate::pools::slots::{self, Found};
 use crate::pools::unfinished;
 
 /// Of a pool of which slots are missing.
-const SHOWS_REST: &str = "mount it with -o ro to see what remains";
+const SHOWS_REST: &str = "mount it with -o ro to see what remains; if it is lost for good, `novale slot replace \
+                          --lost` gives its place to another";
 /// And of one of which the first is.
 const NEEDS_FIRST: &str = "without slot 0 nothing of the pool can be found";
 

@@ -180,6 +180,22 @@ impl Chunks {
         }
     }
 
+    /// Has a chunk whose table is lost name these pages, which prove to be its own.
+    pub(crate) fn adopt(&mut self, chunk: u64, pages: &[PmAddr], marks: &PageMarks) -> Result<()> {
+        for page in pages.iter().filter(|page| !page.is_null()) {
+            marks.mark(*page, 1, &|| format!("chunk {chunk} of the inode directory"))?;
+        }
+        let first = chunk * INODES_PER_CHUNK;
+        self.lost.retain(|lost| lost.numbers.start != first || !lost.is_of_tables());
+        if self.items.len() <= to_len(chunk) {
+            self.items.resize_with(to_len(chunk + 1), Chunk::default);
+        }
+        if let Some(item) = self.items.get_mut(to_len(chunk)) {
+            item.pages = pages.to_vec();
+        }
+        Ok(())
+    }
+
     /// What of the directory is damaged.
     pub(crate) fn lost(&self) -> &[Lost] {
         &self.lost
@@ -217,6 +233,11 @@ impl Chunks {
         let page = chunk.pages.get(usize::try_from(ino.index() / INODES_PER_PAGE).ok()?)?;
         let at = page.add(ino.index() % INODES_PER_PAGE * INODE_SIZE);
         (!page.is_null()).then_some(at)
+    }
+
+    /// The pages of the directory's second level.
+    pub(crate) fn upper_pages(&self) -> impl Iterator<Item = PmAddr> + '_ {
+        self.upper.iter().copied()
     }
 
     /// Every page of the directory: of its second level, and the chunks' tables.

@@ -96,7 +96,16 @@ pub fn take_back_slot(pm: &Pm, slot: u8) -> Result<()> {
     let pool = Pool::read(pm)?;
     pool.check_features()?;
     pool.check_numbers()?;
+    if pool.given_up().is_some() {
+        return pool.check_writable();
+    }
     set_state(pm, &pool, slot, 0, 0)
+}
+
+/// Says durably that the others are being rid of a slot that is lost: nobody writes the pool from then on, not
+/// with that slot either, should it come back.
+pub(crate) fn set_given_up(pm: &Pm, pool: &Pool, lost: u8) -> Result<()> {
+    set_state(pm, pool, 0, SlotState::HANDED_ON, SlotState::going_word(lost))
 }
 
 /// Stores, durably, what a slot says of its leaving.
@@ -531,6 +540,40 @@ pub fn replace_slot(
     new.pm.fence(write_states(&pool, slot, state, new.pm)).end();
     write_header(new.pm, &header);
     Ok(())
+}
+
+/// Puts a slot, empty, in the place of one that is lost and of which the others name nothing any more
+/// ([`crate::repair::give_up_slot`]); returns its number. `pm` has the others, with that one not there. Nobody may
+/// use the pool.
+///
+/// Crash points. All that the slot has of its own is durable before its header says its number, with the first copy
+/// last; from then on the pool is whole, and still nobody writes it. The mark in slot 0's state line goes last.
+///
+/// # Errors
+/// [`Error::Invalid`] where no slot was given up, [`Error::BadPool`] for too small a slot.
+pub fn take_lost_place(pm: &Pm, new: &NewSlot<'_>) -> Result<u8> {
+    let pool = Pool::read(pm)?;
+    let lost = pool.given_up().filter(|lost| pm.is_absent(*lost) && pool.is_clean());
+    let lost = lost.ok_or(Error::Invalid("no slot of the pool was given up"))?;
+    let pages = pages_of(new, SLOT_BYTES_MIN)?;
+    let worn = worn_so_far(new.pm, &pool)?;
+    // Who stored what is read here may have died before its fence.
+    pm.fence(pool.write_back(pm)).end();
+    blank(new.pm, pages, worn.lines > 0);
+    let_wait(&pool, new, pages, worn.lines > 0)?;
+    let seed = pool.seed.addr(PmAddr::new(lost, 0));
+    let state = SlotState { seq: 1, session: pool.state.session.into(), ..SlotState::default() };
+    let place = PmAddr::new(0, slot_state_place(state.seq));
+    let mut pending = new.pm.stream(place, &state.encode(seed), Purpose::Other);
+    if lost + 1 == pm.slot_count() {
+        let replica = PmAddr::new(0, (pages - 1) * PAGE);
+        let stored = new.pm.stream(replica, &pool.superblock.encode(), Purpose::Other);
+        pending = pending.and(stored);
+    }
+    new.pm.fence(pending.and(write_wear(new.pm, &worn, seed))).end();
+    write_header(new.pm, &new_header(new, pool.superblock.pool_uuid, lost, pages));
+    set_state(pm, &pool, 0, 0, 0)?;
+    Ok(lost)
 }
 
 /// Refuses to go on where another slot takes the place of this one, or any slot that of another.

@@ -72,9 +72,9 @@ impl PageMarks {
         self.pages.get(usize::from(addr.slot())).copied()
     }
 
-    /// Whether pages lie in a slot.
+    /// Whether pages lie in a slot; in one that is not there any do.
     pub(crate) fn contains(&self, addr: PmAddr, pages: u64) -> bool {
-        let limit = self.limit(addr).unwrap_or(0);
+        let limit = self.limit(addr).map_or(0, |limit| if limit == 0 { u64::MAX } else { limit });
         let end = (addr.byte() / PAGE).checked_add(pages);
         addr.is_page_aligned() && end.is_some_and(|end| end <= limit)
     }

@@ -59,6 +59,8 @@ pub struct PoolInfo {
     pub default_policy: u8,
     /// The slots, in order.
     pub slots: Vec<SlotInfo>,
+    /// A slot that is lost, and whose place is being given to another.
+    pub given_up: Option<u8>,
 }
 
 /// One slot of a pool.
@@ -107,6 +109,7 @@ pub fn inspect(pm: &Pm) -> Result<PoolInfo> {
         update: UpdatePolicy::numbered(Mode::without(superblock.default_policy)),
         mode: Mode::of_bits(superblock.default_policy),
         default_policy: superblock.default_policy,
+        given_up: pool.given_up(),
         slots: pool
             .slots
             .iter()
@@ -116,7 +119,7 @@ pub fn inspect(pm: &Pm) -> Result<PoolInfo> {
                 pages: header.pages,
                 endurance: header.endurance,
                 is_absent: pm.is_absent(header.index),
-                is_leaving: state.evacuation_state != 0,
+                is_leaving: state.evacuation_state != 0 && state.given_up().is_none(),
                 goes: state.goes(),
                 is_emptied: state.evacuation_state == SlotState::EMPTIED,
                 heir: state.heir(),
@@ -196,7 +199,9 @@ impl Pool {
 
     /// A bit for each slot that is being emptied.
     pub(crate) fn leaving(&self) -> u64 {
-        let leaving = self.slots.iter().filter(|(_, state)| state.evacuation_state != 0);
+        let is_leaving =
+            |state: &SlotState| state.evacuation_state != 0 && state.given_up().is_none();
+        let leaving = self.slots.iter().filter(|(_, state)| is_leaving(state));
         leaving.fold(0, |bits, (header, _)| bits | 1 << (header.index % 64))
     }
 
@@ -207,6 +212,12 @@ impl Pool {
     /// Refuses to write a pool with features that a writer must know, without a session left, or with a slot
     /// whose place another one takes.
     pub(crate) fn check_writable(&self) -> Result<()> {
+        if let Some(lost) = self.given_up() {
+            return Err(Error::BadPool(format!(
+                "slot {lost} is lost, and its place is being given to another: end that by the same call of `novale \
+                 slot replace --lost`; until then the pool can be mounted read-only"
+            )));
+        }
         let handed_on = self.slots.iter().find(|(_, state)| state.heir().is_some());
         match handed_on {
             Some((header, _)) => Err(Error::BadPool(format!(
@@ -217,6 +228,11 @@ impl Pool {
             ))),
             None => self.check_features(),
         }
+    }
+
+    /// The lost slot of which the others are being rid.
+    pub(crate) fn given_up(&self) -> Option<u8> {
+        self.slots.iter().find_map(|(_, state)| state.given_up())
     }
 
     /// The same, for who ends that, or takes it back.
@@ -303,7 +319,8 @@ impl Pool {
     /// another program may have left in the reserved bytes.
     pub(crate) fn write_superblock(&self, pm: &Pm) {
         let bytes = self.superblock.encode();
-        let replica = self.slots.last().map(|(header, _)| replica_of(header));
+        let last = self.slots.last().filter(|(header, _)| header.pages > 0);
+        let replica = last.map(|(header, _)| replica_of(header));
         for at in replica.into_iter().chain([PmAddr::new(0, 0)]) {
             let stored = pm.stream(at, &bytes, Purpose::Other);
             if at.byte() == 0 || !seeded::is_on(Bug::FeatureCopiesTogether) {
@@ -329,7 +346,7 @@ impl Pool {
     /// as current.
     pub(crate) fn raise_session(&mut self, pm: &Pm, mut pending: Flushed) {
         let session = self.state.session + 1;
-        for (header, state) in &mut self.slots {
+        for (header, state) in self.slots.iter_mut().filter(|(header, _)| header.pages > 0) {
             state.seq += 1;
             state.session = u64::from(session);
             pending = pending.and(store_slot_state(pm, self.seed, header.index, state));

@@ -129,9 +129,15 @@ pub(crate) struct SlotRemoveArgs {
 /// To a mounted pool NEW is added as by `novale slot add`, and gets no pages. It takes the place of OLD when the pool is
 /// unmounted, or, where a program has it open after that or the daemon was killed, with the next mount or by the
 /// same call. All slots are to be named until then; with --cancel NEW stays what was added.
+///
+/// With --lost OLD is one that can't be read any more, or is not there: what lay there is given up, and NEW begins
+/// empty. Files whose inode or log lay there are gone, those with data there have zeros in their place; `novale
+/// check` of the other slots says beforehand which, and this call too. What has no name left is in /lost+found.
+/// The pool must not be mounted, and slot 0 can't be given up. A call that was cut off is made again.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  novale slot replace --size 64G /mnt/pmem0/slot /mnt/pmem2/slot /mnt/pmem1/slot")]
+  novale slot replace --size 64G /mnt/pmem0/slot /mnt/pmem2/slot /mnt/pmem1/slot
+  novale slot replace --lost --size 64G /mnt/pmem1/slot /mnt/pmem2/slot /mnt/pmem0/slot")]
 pub(crate) struct SlotReplaceArgs {
     #[command(flatten)]
     pub(crate) new: NewSlotArgs,
@@ -139,6 +145,9 @@ pub(crate) struct SlotReplaceArgs {
     /// --force also where NEW is gone for good.
     #[arg(long)]
     pub(crate) cancel: bool,
+    /// OLD is lost: give up what lay there.
+    #[arg(long, conflicts_with = "cancel")]
+    pub(crate) lost: bool,
     /// The slot that is to go.
     #[arg(value_name = "OLD")]
     pub(crate) old: PathBuf,

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::base::args::{NewSlotArgs, SlotAddArgs, SlotRemoveArgs, SlotReplaceArgs};
 use crate::base::size::show_size;
-use crate::commands::slot::{in_use, named};
+use crate::commands::slot::{in_use, lost, named};
 use crate::holders::holder;
 use crate::mounts::leaving::{settle, with_bar};
 use crate::pools::locked::PoolLock;
@@ -47,7 +47,7 @@ pub(super) fn add(args: &SlotAddArgs) -> Result<()> {
         }
         return tell(json, "added", true, Some(slot), &new);
     }
-    let coming = ComingSlot { args: &args.new, path: &new, old: None, least: SLOT_BYTES_MIN };
+    let coming = ComingSlot::new(&args.new, &new, None);
     if let Some(mounted) = in_use::find(&pool)? {
         let index = mounted.add(coming, None)?;
         tell(json, "added", false, Some(index), &new)?;
@@ -89,6 +89,9 @@ pub(super) fn remove(args: &SlotRemoveArgs) -> Result<()> {
 }
 
 pub(super) fn replace(args: &SlotReplaceArgs) -> Result<()> {
+    if args.lost {
+        return lost::replace(args);
+    }
     let given = slots::absolute(&named(&args.slots)?)?;
     let [old, new] = [&args.old, &args.slot].map(|slot| one(slot));
     let [old, new] = [old?, new?].map(|slot| as_named(slot, &args.slots, &given));
@@ -100,7 +103,7 @@ pub(super) fn replace(args: &SlotReplaceArgs) -> Result<()> {
     {
         return tell(args.new.json, "replaced", true, Some(slot), &new);
     }
-    let coming = ComingSlot { args: &args.new, path: &new, old: Some(&old), least: SLOT_BYTES_MIN };
+    let coming = ComingSlot::new(&args.new, &new, Some(&old));
     if let Some(mounted) = in_use::find(&pool)? {
         return mounted.replace(args.cancel, coming, &old);
     }
@@ -163,7 +166,7 @@ fn take_back(args: &SlotReplaceArgs, pool: &[PathBuf], old: &Path, new: &Path) -
 }
 
 /// The number of a slot, if these are all slots of a pool and it is one of them.
-fn place_of(pool: &[PathBuf], slot: &Path) -> Option<u8> {
+pub(super) fn place_of(pool: &[PathBuf], slot: &Path) -> Option<u8> {
     let found = slots::find(pool).ok()?;
     let place = found.paths.iter().position(|path| path.as_path() == slot)?;
     u8::try_from(place).ok()
@@ -194,6 +197,14 @@ pub(super) struct ComingSlot<'a> {
     pub(super) old: Option<&'a PathBuf>,
     /// The least bytes of it.
     least: u64,
+    /// The number of the slot whose place an earlier call may have given it.
+    pub(super) begun: Option<u8>,
+}
+
+impl<'a> ComingSlot<'a> {
+    pub(super) fn new(args: &'a NewSlotArgs, path: &'a Path, old: Option<&'a PathBuf>) -> Self {
+        Self { args, path, old, least: SLOT_BYTES_MIN, begun: None }
+    }
 }
 
 impl ComingSlot<'_> {
@@ -269,6 +280,7 @@ impl ComingSlot<'_> {
             Coming::Member(slot) => {
                 bail!("{shown} is slot {slot} of the pool itself, or a copy of it")
             }
+            Coming::Older(slot) if self.begun == Some(slot) => return Ok(()),
             Coming::Begun | Coming::Done => {
                 let file = lock.file(self.path)?;
                 let is_file = file.metadata()?.is_file();
@@ -314,9 +326,9 @@ fn identify(pool: &[PathBuf], old: &Path) -> Result<()> {
         slots::identify(path).map(drop).with_context(|| {
             if path.as_path() == old {
                 "the slot that is to go can't be read, and the others are no whole pool without it. Check that \
-                 it is the right file, and that all slots that the pool has are named. One \
-                 that is lost is neither removed nor replaced, for what lay there is nowhere else: `novale \
-                 check` on the other slots names the files, `novale mount -o ro` shows what remains"
+                 it is the right file, and that all slots that the pool has are named. What lay in one \
+                 that is lost is nowhere else: `novale check` on the other slots names the files, `novale mount -o ro` \
+                 shows what remains, `novale slot replace --lost` gives its place to another"
             } else {
                 "one that is named as a slot of the pool is none: name those that `novale info` shows, and a \
                  new one first"
@@ -336,7 +348,7 @@ fn as_named(slot: PathBuf, given: &[PathBuf], pool: &[PathBuf]) -> PathBuf {
     pool.iter().find(is_same).cloned().unwrap_or(slot)
 }
 
-fn one(path: &Path) -> Result<PathBuf> {
+pub(super) fn one(path: &Path) -> Result<PathBuf> {
     let absolute = slots::absolute(&[path.to_owned()])?;
     absolute.into_iter().next().context("a slot's path")
 }
@@ -347,7 +359,7 @@ fn named_by_dir(given: &[PathBuf], pool: &[PathBuf]) -> bool {
 }
 
 /// The slots, and one that may be among them.
-fn with(slot: &PathBuf, others: &[PathBuf]) -> Result<Vec<PathBuf>> {
+pub(super) fn with(slot: &PathBuf, others: &[PathBuf]) -> Result<Vec<PathBuf>> {
     let mut all = slots::absolute(others)?;
     if !all.contains(slot) {
         all.push(slot.clone());

@@ -25,12 +25,16 @@ impl Missing {
     }
 }
 
+/// What is said of a slot that is missing.
+pub(crate) fn missing_slot(slot: u8) -> String {
+    format!("slot {slot} is missing: what lies there is lost")
+}
+
 /// Adds to the findings which slots are missing, and what is damaged by it.
 pub(super) fn check(pm: &Pm, all: &mut Inventory) {
     let absent = (0..pm.slot_count()).filter(|slot| pm.is_absent(*slot));
     for slot in absent {
-        let what = format!("slot {slot} is missing: what lies there is lost");
-        all.findings.push(Finding { at: PmAddr::NULL, what });
+        all.findings.push(Finding { at: PmAddr::NULL, what: missing_slot(slot) });
     }
     let mut names: HashMap<Ino, (Ino, &[u8])> = HashMap::new();
     for name in all.names.iter().filter(|_| !all.lost.is_empty()) {

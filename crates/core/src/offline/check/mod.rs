@@ -31,6 +31,7 @@ use crate::log::pairs::{LoggedPairs, PartnerPages};
 use crate::log::redo::RedoFrom;
 use crate::log::replay::{Fold, NameSaid, replay};
 use crate::offline::check::missing::Missing;
+pub(crate) use crate::offline::check::missing::missing_slot;
 use crate::op::journal::Journal;
 use crate::op::quota::{Usage, stored_limits};
 use crate::op::standing::Standing;

@@ -72,8 +72,12 @@ impl Repair<'_, '_> {
         let sharing = all.sharing.iter().filter_map(|ino| all.inodes.get(ino));
         for inode in sharing {
             for (file_page, from) in all.shared_pages(inode) {
-                let bytes = inode.page_bytes(self.pm, file_page, from)?;
-                held.insert((inode.ino, file_page), bytes);
+                match inode.page_bytes(self.pm, file_page, from) {
+                    Ok(bytes) => drop(held.insert((inode.ino, file_page), bytes)),
+                    // In part in a slot that is not there: such pages go.
+                    Err(Error::Lost(_)) => {}
+                    Err(error) => return Err(error),
+                }
             }
         }
         Ok(held)
@@ -273,7 +277,7 @@ impl Repair<'_, '_> {
         Ok((ino, InodePlace::new(pool.seed, ino, page)))
     }
 
-    fn writer<'w>(&self, pool: &Pool, all: &'w Gathered) -> Writer<'w>
+    pub(super) fn writer<'w>(&self, pool: &Pool, all: &'w Gathered) -> Writer<'w>
     where
         Self: 'w,
     {

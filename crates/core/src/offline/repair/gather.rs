@@ -3,11 +3,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use novale_layout::{
-    Attributes, COOKIE_LIMIT, COOKIE_MIN, CommitLine, FileKind, INODES_PER_CHUNK, IdentityLine,
-    Ino, PAGE, Pair, PmAddr, Seed,
+    Attributes, COOKIE_LIMIT, COOKIE_MIN, CommitLine, FIRST_FREE_PAGE, FileKind, INODES_PER_CHUNK,
+    IdentityLine, Ino, PAGE, Pair, PmAddr, Seed,
 };
 use novale_pm::{Flushed, Pm, Purpose};
 
@@ -38,6 +39,8 @@ const TASK_INODES: u64 = 256;
 
 /// All of a pool.
 pub(super) struct Gathered {
+    /// Pages that a slot which is not there had at least, by what logs name of it.
+    absent_pages: AtomicU64,
     pub(super) chunks: Chunks,
     pub(super) journal: Journal,
     pub(super) marks: PageMarks,
@@ -49,6 +52,10 @@ pub(super) struct Gathered {
     pub(super) sharing: BTreeSet<Ino>,
     /// Those, and those that have one in their log or attributes.
     pub(super) entangled: BTreeSet<Ino>,
+    /// The session whose lines are asked for what they cover, and that which crashed. Where that may be in a slot
+    /// that is not there, it is not asked for in a pool that was closed.
+    asked: Option<u32>,
+    crashed: Option<u32>,
 }
 
 /// An inode.
@@ -93,7 +100,26 @@ pub(super) struct GatheredNames {
 /// A log that is being gathered.
 struct GatheredLog<'a> {
     marks: &'a PageMarks,
+    absent: Absent<'a>,
     inode: &'a mut Inode,
+    /// The newest operation has bytes that recovery is to store where they belong.
+    is_owed: bool,
+}
+
+/// What logs name of a slot that is not there.
+#[derive(Clone, Copy)]
+struct Absent<'a> {
+    pm: &'a Pm,
+    pages: &'a AtomicU64,
+}
+
+impl Absent<'_> {
+    fn see(&self, addr: PmAddr, pages: u64) {
+        if self.pm.is_absent(addr.slot()) {
+            let end = (addr.byte() / PAGE).saturating_add(pages);
+            self.pages.fetch_max(end, Ordering::Relaxed);
+        }
+    }
 }
 
 impl Fold for GatheredLog<'_> {
@@ -101,6 +127,7 @@ impl Fold for GatheredLog<'_> {
         let (ino, page) = (self.inode.ino, Extent { addr, pages: 1 });
         self.inode.page_seq = seq;
         self.inode.own_pages.push(page);
+        self.absent.see(addr, 1);
         mark(self.marks, page, &|| format!("inode {}", ino.get()))
     }
 
@@ -110,6 +137,7 @@ impl Fold for GatheredLog<'_> {
             let found = format!("{pages} pages at {addr}, beyond the slot");
             return Err(Error::damaged_inode(self.inode.ino, "write entry", at.addr, found));
         }
+        self.absent.see(addr, pages);
         self.inode.read_to = at.last_line();
         self.inode.mappings.push(Mapping::of(first, extent));
         self.inode.pairs.map(first..first + pages);
@@ -122,6 +150,7 @@ impl Fold for GatheredLog<'_> {
                 let found = format!("a copy at {page}, beyond the slot");
                 return Err(Error::damaged_inode(self.inode.ino, "pair entry", at.addr, found));
             }
+            self.absent.see(page, 1);
         }
         self.inode.read_to = at.last_line();
         self.inode.pairs.pair(pair);
@@ -135,13 +164,18 @@ impl Fold for GatheredLog<'_> {
         Ok(())
     }
 
-    fn redo(&mut self, at: &Logged<'_>, _from: RedoFrom<'_>) -> Result<()> {
-        // Done by now: a repair begins as an opening does.
+    fn redo(&mut self, at: &Logged<'_>, from: RedoFrom<'_>) -> Result<()> {
+        if let RedoFrom::Pool(source) = from {
+            let end = (source.from.byte() + u64::from(source.length)).div_ceil(PAGE);
+            self.absent.see(source.from, end - source.from.byte() / PAGE);
+        }
+        self.is_owed |= at.header.op_seq == self.inode.line.op_seq;
         self.inode.read_to = at.last_line();
         Ok(())
     }
 
     fn attributes(&mut self, at: &Logged<'_>, attributes: &Attributes) -> Result<()> {
+        self.absent.see(attributes.xattr_root, 1);
         self.inode.read_to = at.last_line();
         self.inode.attributes = Some(*attributes);
         Ok(())
@@ -181,6 +215,15 @@ pub(super) enum Damage {
     /// The log, after `read_to`.
     Log(Error),
     Xattrs(Error),
+    /// Pages of data, runs of them in the file, are in a slot that is not there.
+    Data(Error, Vec<LostRun>),
+}
+
+/// Pages of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct LostRun {
+    pub(super) first: u64,
+    pub(super) pages: u64,
 }
 
 impl Damage {
@@ -190,8 +233,14 @@ impl Damage {
             | Self::Doubted(error)
             | Self::Identity(error)
             | Self::Log(error)
-            | Self::Xattrs(error) => error,
+            | Self::Xattrs(error)
+            | Self::Data(error, _) => error,
         }
+    }
+
+    /// Whether it is that of a slot which is not there.
+    pub(super) fn is_absence(&self) -> bool {
+        matches!(self.error(), Error::Lost(_))
     }
 }
 
@@ -277,6 +326,22 @@ impl Inode {
         Ok(bytes)
     }
 
+    /// The pages of the file of which a copy is in a slot that is not there, and where that is.
+    fn pages_in(&self, pm: &Pm) -> Vec<(PmAddr, LostRun)> {
+        let mut lost = Vec::new();
+        for (first, extent) in self.extents() {
+            if pm.is_absent(extent.addr.slot()) {
+                lost.push((extent.addr, LostRun { first, pages: extent.pages }));
+                continue;
+            }
+            for (page, pair) in self.pairs.of(first, extent) {
+                let partner = pair.partner_page().filter(|page| pm.is_absent(page.slot()));
+                lost.extend(partner.map(|at| (at, LostRun { first: page, pages: 1 })));
+            }
+        }
+        lost
+    }
+
     /// The pages that the log maps in the end, second copies among them.
     fn copies(&self) -> impl Iterator<Item = Extent> {
         let pages = self.pairs().filter_map(|(_, pair)| pair.partner_page());
@@ -301,10 +366,11 @@ impl Inode {
     }
 }
 
-/// Reads a pool.
+/// Reads a pool; `adopted` are the pages of inodes of chunks whose tables are lost.
 pub(super) fn gather(
     pm: &Pm,
     pool: &Pool,
+    adopted: &[(u64, Vec<PmAddr>)],
     exec: &dyn Executor,
     progress: &(dyn Fn(Progress) + Sync),
 ) -> Result<Gathered> {
@@ -312,7 +378,10 @@ pub(super) fn gather(
     let lanes = journal::lane_pages(pm, pool.superblock.lane_count)?;
     let marks = pool.no_pages();
     scan::mark_fixed(pool, &marks, &lanes)?;
-    let chunks = Chunks::read(pm, pool.superblock.roots.inode_directory, &marks)?;
+    let mut chunks = Chunks::read(pm, pool.superblock.roots.inode_directory, &marks)?;
+    for (number, pages) in adopted {
+        chunks.adopt(*number, pages, &marks)?;
+    }
     let structure = pool.no_pages();
     scan::mark_fixed(pool, &structure, &lanes)?;
     Chunks::read(pm, pool.superblock.roots.inode_directory, &structure)?;
@@ -326,6 +395,9 @@ pub(super) fn gather(
         inodes: BTreeMap::new(),
         sharing: BTreeSet::new(),
         entangled: BTreeSet::new(),
+        asked: (!pool.is_clean() || pm.absent_slots() == 0).then_some(session),
+        crashed: (!pool.is_clean()).then_some(session),
+        absent_pages: AtomicU64::new(0),
     };
     let total = all.chunks.len() as u64 * INODES_PER_CHUNK;
     let found = Mutex::new(BTreeMap::new());
@@ -384,8 +456,7 @@ impl Gathered {
             Ok(media) => media,
             Err(error) => return Some(blank(ino, place, Damage::NoState(error))),
         };
-        let session = Some(pool.state.session);
-        let decided = standing::decide(pm, session, &self.journal, ino, &place);
+        let decided = standing::decide(pm, self.asked, &self.journal, ino, &place);
         let standing = match decided {
             Ok(None) => return None,
             Ok(Some(standing)) => standing,
@@ -470,13 +541,20 @@ impl Gathered {
         let id = LogId::in_place(ino, identity.generation, &inode.place);
         let line = inode.line;
         let owner = || format!("inode {}", ino.get());
-        let mut log = GatheredLog { marks: &self.marks, inode };
+        let absent = Absent { pm, pages: &self.absent_pages };
+        let mut log = GatheredLog { marks: &self.marks, absent, inode, is_owed: false };
         let walked = replay(pm, &id, Some(identity.kind), &line, &mut log);
+        let is_owed = log.is_owed && Some(line.session) == self.crashed;
         inode.names.list.sort_by_key(|name| name.cookie);
         for extent in inode.copies() {
             mark(&self.marks, extent, &owner).map_err(Damage::Log)?;
         }
         walked.map_err(Damage::Log)?;
+        let lost = inode.pages_in(pm);
+        if let (Some((at, _)), true) = (lost.first(), is_owed) {
+            // What is done to the log comes after that operation, which nobody would end then.
+            return Err(Damage::Log(Error::Lost(*at)));
+        }
         let root = inode.attributes.map_or(identity.xattr_root, |attributes| attributes.xattr_root);
         let xattrs = Xattrs::read(pm, &id, root).map_err(Damage::Xattrs)?;
         let marked = xattrs.for_each_page(&mut |extent| {
@@ -490,7 +568,13 @@ impl Gathered {
         if ino == Ino::ROOT {
             stored_limits(pm, &id, &xattrs).map_err(Damage::Xattrs)?;
         }
-        Ok(())
+        match lost.first() {
+            Some((at, _)) => {
+                let runs = lost.iter().map(|(_, run)| *run).collect();
+                Err(Damage::Data(Error::Lost(*at), runs))
+            }
+            None => Ok(()),
+        }
     }
 
     /// Notes the inodes that map a page that has another owner.
@@ -505,6 +589,22 @@ impl Gathered {
         let owning = self.inodes.values().filter(has).map(|inode| inode.ino);
         self.entangled = owning.chain(sharing.iter().copied()).collect();
         self.sharing = sharing;
+    }
+
+    /// The pages that nobody has.
+    pub(super) fn unmarked<'a>(&'a self, pool: &'a Pool) -> impl Iterator<Item = PmAddr> + 'a {
+        pool.slots_there().flat_map(move |(header, _)| {
+            let free = move |page: &u64| {
+                self.marks.word(header.index.into(), page / 64) >> (page % 64) & 1 == 0
+            };
+            let pages = (FIRST_FREE_PAGE..header.pages - 1).filter(free);
+            pages.map(|page| PmAddr::new(header.index, page * PAGE))
+        })
+    }
+
+    /// Pages that a slot which is not there had at least, but for its last.
+    pub(super) fn absent_pages(&self) -> u64 {
+        self.absent_pages.load(Ordering::Relaxed)
     }
 
     /// The pages that a file maps and of which another has a copy too, each with its place in the file.

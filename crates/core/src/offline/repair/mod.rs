@@ -10,6 +10,7 @@
 
 mod amend;
 mod gather;
+mod lost;
 mod salvage;
 mod tables;
 mod tree;
@@ -26,6 +27,7 @@ use crate::base::exec::{Executor, Progress};
 use crate::life::{open, saved};
 use crate::offline::check::{CheckReport, check, features_of};
 use crate::offline::repair::gather::{Gathered, gather};
+pub use crate::offline::repair::lost::give_up_slot;
 use crate::pool::Pool;
 
 /// Rounds of salvaging: an inode may be cut at its log first, and lose its attributes then.
@@ -152,7 +154,7 @@ struct Repair<'a, 'h> {
 
 impl Repair<'_, '_> {
     fn gather(&mut self, pool: &Pool) -> Result<Gathered> {
-        gather(self.pm, pool, self.help.exec, self.help.progress)
+        gather(self.pm, pool, &[], self.help.exec, self.help.progress)
     }
 
     fn changed(&mut self, at: PmAddr, what: impl Into<String>) {
@@ -202,6 +204,7 @@ impl Repair<'_, '_> {
         if let Some(error) = all.damage().next() {
             return Err(error.clone());
         }
+        self.move_lanes(pool, &all)?;
         self.recover(pool, &all)?;
         let mut all = self.gather(pool)?;
         self.separate(pool, &mut all, held)?;

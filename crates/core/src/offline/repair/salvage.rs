@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use novale_layout::{
-    Attributes, CommitLine, Entry, FileKind, IDENTITY_VERSION, IdentityLine, Ino,
+    Attributes, CommitLine, Entry, FileKind, FilePage, IDENTITY_VERSION, IdentityLine, Ino,
     JOURNAL_RECORD_BYTES, LogPageHeader, PAGE, Pair, PmAddr,
 };
 use novale_pm::{Flushed, Pm, Purpose};
@@ -20,7 +20,7 @@ use crate::log::Logged;
 use crate::log::redo::RedoFrom;
 use crate::log::replay::{Fold, NameSaid, replay};
 use crate::offline::dump::{Dump, DumpLimits};
-use crate::offline::repair::gather::{Damage, Gathered, Inode};
+use crate::offline::repair::gather::{Damage, Gathered, Inode, LostRun};
 use crate::offline::repair::write::Writer;
 use crate::offline::repair::{Repair, SavedPiece};
 use crate::pool::Pool;
@@ -50,11 +50,14 @@ impl Repair<'_, '_> {
         let mut writer = Writer::new(self.pm, pool.state.session, &all.marks, slots);
         // What takes pages comes when it is known which are free.
         let known = all.inodes.values().all(|inode| {
-            matches!(inode.damage, None | Some(Damage::Xattrs(_) | Damage::Doubted(_)))
+            matches!(
+                inode.damage,
+                None | Some(Damage::Xattrs(_) | Damage::Doubted(_) | Damage::Data(..))
+            )
         });
         for ino in inos {
             let Some(inode) = all.inodes.get_mut(&ino) else { continue };
-            if known || !matches!(inode.damage, Some(Damage::Xattrs(_))) {
+            if known || !matches!(inode.damage, Some(Damage::Xattrs(_) | Damage::Data(..))) {
                 self.salvage_inode(&mut writer, inode, &hints)?;
             }
         }
@@ -85,6 +88,9 @@ impl Repair<'_, '_> {
     }
 
     fn keep_piece(&mut self, ino: Ino, at: PmAddr, len: u64) -> Result<()> {
+        if self.pm.is_absent(at.slot()) {
+            return Ok(());
+        }
         let mut bytes = vec![0; usize::try_from(len).unwrap_or_default()];
         self.pm.load(at, &mut bytes)?;
         (self.help.keep)(&SavedPiece { ino, at, bytes: &bytes }).map_err(Error::NotKept)
@@ -105,6 +111,12 @@ impl Repair<'_, '_> {
             return writer.commit(inode, &[], Flushed::none(), |_| ());
         };
         let why = damage.error();
+        // What a part of the log says may be an old state, whose pages are another's by now.
+        let is_whole = matches!(damage, Damage::Xattrs(_))
+            || matches!(damage, Damage::Data(..)) && inode.kind() == Some(FileKind::File);
+        if damage.is_absence() && !is_whole && inode.kind() != Some(FileKind::Directory) {
+            return self.end(writer, inode, why);
+        }
         match damage {
             Damage::NoState(_) if inode.slot.is_none() => {
                 // Above all that the session that ends can have numbered.
@@ -141,6 +153,11 @@ impl Repair<'_, '_> {
                     line.size = names.unwrap_or(line.size);
                 })
             }
+            Damage::Data(_, ref runs) => {
+                let pages: u64 = runs.iter().map(|run| run.pages).sum();
+                self.lost(at, format!("{why}; {pages} pages of inode {ino} are zeros now"));
+                writer.commit(inode, &holes(runs), Flushed::none(), |_| ())
+            }
             Damage::Xattrs(_) => {
                 self.lost(at, format!("{why}; inode {ino} has no extended attributes any more"));
                 let attributes = Attributes { xattr_root: PmAddr::NULL, ..attributes(inode) };
@@ -154,7 +171,8 @@ impl Repair<'_, '_> {
     fn end(&mut self, writer: &mut Writer<'_>, inode: &mut Inode, why: &Error) -> Result<()> {
         let (ino, at) = (inode.ino, inode.place.addr);
         let is_root = ino == Ino::ROOT;
-        let said = if is_root { "the root begins anew, empty" } else { "the inode is given up" };
+        let said = format!("inode {ino} is given up");
+        let said = if is_root { "the root begins anew, empty" } else { &said };
         self.lost(at, format!("{why}; {said}"));
         writer.commit(inode, &[], Flushed::none(), |line| {
             let nlink = if is_root { 2 } else { 0 };
@@ -162,6 +180,24 @@ impl Repair<'_, '_> {
             *line = CommitLine { nlink, size: 0, log_head, log_tail, ..*line };
         })
     }
+}
+
+/// The entries by which a file has no pages there.
+fn holes(runs: &[LostRun]) -> Vec<Entry> {
+    let hole = |first: u64, pages: u32| {
+        let file_page = FilePage::new(first);
+        Entry::Write { file_page, addr: PmAddr::NULL, count: pages, snapshot_epoch: 0 }
+    };
+    let of = |run: &LostRun| {
+        let (mut first, end) = (run.first, run.first + run.pages);
+        std::iter::from_fn(move || {
+            let pages = u32::try_from(end - first).unwrap_or(u32::MAX);
+            let at = first;
+            first += u64::from(pages);
+            (pages > 0).then(|| hole(at, pages))
+        })
+    };
+    runs.iter().flat_map(of).collect()
 }
 
 fn hints(all: &Gathered) -> Hints {

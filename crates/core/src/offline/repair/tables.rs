@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 
-use novale_layout::{FIRST_FREE_PAGE, PAGE, PmAddr, Seed, WORDS_PER_PAGE, decode_page_word};
+use novale_layout::{PAGE, PmAddr, Seed, WORDS_PER_PAGE, decode_page_word};
 use novale_pm::Pm;
 
 use crate::base::error::Result;
@@ -156,17 +156,10 @@ impl Sayings<'_> {
     /// Pages that nobody names, and that prove to be of the upper levels.
     fn proved_pages(&mut self, pool: &Pool, all: &Gathered) -> Vec<Proved> {
         let mut proved = Vec::new();
-        for (header, _) in &pool.slots {
-            for page in FIRST_FREE_PAGE..header.pages - 1 {
-                let word = all.marks.word(header.index.into(), page / 64);
-                if word >> (page % 64) & 1 == 0 {
-                    let at = PmAddr::new(header.index, page * PAGE);
-                    let table = self.says(at, Level::Table).map(NamedPages::Table);
-                    let names =
-                        table.or_else(|| self.says(at, Level::Second).map(NamedPages::Second));
-                    proved.extend(names.map(|names| (at, names)));
-                }
-            }
+        for at in all.unmarked(pool) {
+            let table = self.says(at, Level::Table).map(NamedPages::Table);
+            let names = table.or_else(|| self.says(at, Level::Second).map(NamedPages::Second));
+            proved.extend(names.map(|names| (at, names)));
         }
         proved
     }

@@ -10,8 +10,7 @@
 use std::collections::BTreeMap;
 
 use novale_layout::{
-    FIRST_FREE_PAGE, INODE_SIZE, INODES_PER_CHUNK, INODES_PER_PAGE, IdentityLine, Ino, PAGE,
-    PmAddr, Seed,
+    INODE_SIZE, INODES_PER_CHUNK, INODES_PER_PAGE, IdentityLine, Ino, PmAddr, Seed,
 };
 use novale_pm::Pm;
 
@@ -46,7 +45,8 @@ impl Repair<'_, '_> {
     /// Puts words right for which there is proof; returns what the pool is then.
     pub(super) fn restore_words(&mut self, pool: &Pool, mut all: Gathered) -> Result<Gathered> {
         for _ in 0..ROUNDS_MAX {
-            if all.is_whole() && wrong_words(self.pm, pool, &all).is_empty() {
+            let is_whole = all.is_whole() && self.pm.absent_slots() == 0;
+            if is_whole && wrong_words(self.pm, pool, &all).is_empty() {
                 break;
             }
             let mut edits = self.foreign(pool, &all);
@@ -87,15 +87,9 @@ impl Repair<'_, '_> {
     /// that is theirs.
     fn orphans(&self, pool: &Pool, all: &Gathered) -> Vec<(Word, PmAddr)> {
         let mut found: BTreeMap<u64, Vec<PmAddr>> = BTreeMap::new();
-        for (header, _) in &pool.slots {
-            for page in FIRST_FREE_PAGE..header.pages - 1 {
-                let word = all.marks.word(header.index.into(), page / 64);
-                if word >> (page % 64) & 1 == 0 {
-                    let at = PmAddr::new(header.index, page * PAGE);
-                    for block in blocks_in(self.pm, pool.seed, at) {
-                        found.entry(block).or_default().push(at);
-                    }
-                }
+        for at in all.unmarked(pool) {
+            for block in blocks_in(self.pm, pool.seed, at) {
+                found.entry(block).or_default().push(at);
             }
         }
         let wrong = wrong_words(self.pm, pool, all);

@@ -1,0 +1,335 @@
+//! The promise: a pool of which a slot is lost is writable again with another in its place, has all that did not
+//! lie there, and shows nothing in the place of what did but zeros and missing names.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test panics")]
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use novale_core::repair::{Change, Help, RepairReport, SavedPiece, give_up_slot};
+use novale_core::{
+    Ctx, Error, Fs, Ino, MkfsOptions, NewInode, NewSlot, Node, OpenOptions, Placement, Result,
+    Serial, SetAttr, SetXattr, UpdatePolicy, XattrMode, inspect, mkfs, take_back_slot,
+    take_lost_place,
+};
+use novale_layout::{FileKind, PAGE, PmAddr, Roots};
+use novale_pm::{Pm, PmOptions, Purpose, SlotSpec};
+use support::{MB, open_as, verify};
+use tempfile::TempDir;
+
+const CTX: Ctx = Ctx { now_ns: 5, hint: 0 };
+const FILES: u64 = 60;
+const SLOTS: usize = 3;
+
+fn options() -> OpenOptions {
+    let update = Some(UpdatePolicy::Auto);
+    OpenOptions { placement: Placement::Spread, update, now_ns: 2, ..OpenOptions::default() }
+}
+
+/// The slots' files, and one more.
+struct Files(TempDir);
+
+impl Files {
+    fn new(bytes: u64) -> Self {
+        let made = Self(tempfile::Builder::new().prefix("novale-lost.").tempdir().unwrap());
+        for slot in 0..=SLOTS {
+            File::create_new(made.path(slot)).unwrap().set_len(bytes).unwrap();
+        }
+        mkfs(&made.whole(), &MkfsOptions::numbered(SLOTS, 3)).unwrap();
+        made
+    }
+
+    fn path(&self, slot: usize) -> PathBuf {
+        self.0.path().join(slot.to_string())
+    }
+
+    fn open(&self, slots: &[usize]) -> Pm {
+        let specs: Vec<SlotSpec> = slots.iter().map(|slot| spec(&self.path(*slot))).collect();
+        Pm::open(&specs, &PmOptions::default()).unwrap()
+    }
+
+    fn whole(&self) -> Pm {
+        self.open(&[0, 1, 2])
+    }
+
+    /// With the new one in the place of the one that is lost.
+    fn mended(&self, lost: usize) -> Pm {
+        let slots: Vec<usize> =
+            (0..SLOTS).map(|slot| if slot == lost { 3 } else { slot }).collect();
+        self.open(&slots)
+    }
+
+    fn without(&self, lost: usize, read_only: bool) -> Pm {
+        let spec = |slot| (slot != lost).then(|| spec(&self.path(slot)));
+        let specs: Vec<Option<SlotSpec>> = (0..SLOTS).map(spec).collect();
+        Pm::open_there(&specs, &PmOptions { read_only, ..PmOptions::default() }).unwrap()
+    }
+
+    fn bytes(&self) -> Vec<Vec<u8>> {
+        (0..SLOTS).map(|slot| fs::read(self.path(slot)).unwrap()).collect()
+    }
+
+    /// Gives the place of the lost slot to the new one.
+    fn replace(&self, lost: usize) -> Result<RepairReport> {
+        let (pm, new) = (self.without(lost, false), self.open(&[3]));
+        let report = give_up(&pm, new.slot_len(0) / PAGE)?;
+        let new = NewSlot { pm: &new, uuid: [9; 16], endurance: 0 };
+        assert_eq!(usize::from(take_lost_place(&pm, &new)?), lost);
+        Ok(report)
+    }
+}
+
+fn spec(path: &Path) -> SlotSpec {
+    SlotSpec::new(path)
+}
+
+fn give_up(pm: &Pm, new_pages: u64) -> Result<RepairReport> {
+    let mut keep = |_: &SavedPiece<'_>| Ok(());
+    let mut help = Help { exec: &Serial, progress: &|_| (), keep: &mut keep, now_ns: 7 };
+    give_up_slot(pm, new_pages, &mut help)
+}
+
+fn make(fs: &Fs, dir: Ino, name: &str, kind: FileKind) -> Ino {
+    let target: &[u8] = if kind == FileKind::Symlink { b"over there" } else { b"" };
+    let new = NewInode { kind, mode: 0o755, uid: 0, gid: 0, rdev: 0, target };
+    fs.create(&CTX, Node::current(dir), name.as_bytes(), &new).unwrap().ino
+}
+
+/// Some are as long that pages of them lie in all slots, and their logs in one.
+fn contents(number: u64) -> Vec<u8> {
+    let unit = if number % 10 == 5 { 60_000 } else { 1500 };
+    (0..number * unit).map(|at| u8::try_from((at * 7 + number) % 250 + 1).unwrap()).collect()
+}
+
+/// Directories, files of several lengths that were written over, links, extended attributes.
+fn fill(fs: &Fs) {
+    for number in 0..FILES {
+        let dir = make(fs, Ino::ROOT, &format!("d{number}"), FileKind::Directory);
+        make(fs, dir, "link", FileKind::Symlink);
+        let file = make(fs, dir, "file", FileKind::File);
+        if number % 10 == 5 {
+            // By several lanes, each of which has pages of a slot.
+            for (hint, bytes) in (0..).zip(contents(number).chunks(40_960)) {
+                let ctx = Ctx { hint, ..CTX };
+                fs.write(&ctx, file, u64::from(hint) * 40_960, bytes).unwrap();
+            }
+            continue;
+        }
+        fs.write(&CTX, file, 0, &vec![9; contents(number).len()]).unwrap();
+        let update = Some((number % 2 == 1).then_some(UpdatePolicy::Lawn));
+        let by = SetAttr { update, ..SetAttr::default() };
+        fs.setattr(&CTX, Node::current(file), &by).unwrap();
+        for (at, bytes) in (0..).step_by(700).zip(contents(number).chunks(700)) {
+            fs.write(&CTX, file, at, bytes).unwrap();
+        }
+        let (mode, clear_set_gid) = (XattrMode::Any, false);
+        let long = SetXattr { name: b"user.long", value: &[3; 9000], mode, clear_set_gid };
+        fs.setxattr(&CTX, Node::current(file), &long).unwrap();
+    }
+}
+
+/// What can be read of a file: its pages, none for one that is lost; nothing where the file is.
+type Seen = BTreeMap<u64, Option<Vec<Option<Vec<u8>>>>>;
+
+fn look(fs: &Fs) -> Seen {
+    let find = |dir, name: &str| fs.lookup(&CTX, Node::current(dir), name.as_bytes());
+    let look = |number: u64| -> Result<Vec<Option<Vec<u8>>>> {
+        let file = find(find(Ino::ROOT, &format!("d{number}"))?.ino, "file")?.ino;
+        let pages = contents(number).len().div_ceil(4096) as u64;
+        let page = |page: u64| {
+            let mut read = vec![0; 4096];
+            match fs.read(&CTX, file, page * PAGE, &mut read) {
+                Ok(len) => Ok(Some(read[..len].to_vec())),
+                Err(Error::Lost(_)) => Ok(None),
+                Err(error) => Err(error),
+            }
+        };
+        (0..pages).map(page).collect()
+    };
+    (0..FILES).map(|number| (number, look(number).ok())).collect()
+}
+
+/// What was to be seen without the slot is there as it was; of the rest nothing but zeros.
+fn compare(before: &Seen, after: &Seen) {
+    let (mut whole, mut holed) = (0, 0);
+    for (number, seen) in before {
+        let Some(seen) = seen else { continue };
+        let now = after[number].as_ref().unwrap();
+        whole += usize::from(seen.iter().all(Option::is_some));
+        for (page, (seen, now)) in seen.iter().zip(now).enumerate() {
+            let now = now.as_ref().unwrap();
+            let is_zero = now.iter().all(|byte| *byte == 0);
+            holed += usize::from(seen.is_none());
+            let is_it = seen.as_ref().map_or(is_zero, |seen| seen == now);
+            assert!(is_it, "file {number}, page {page}");
+        }
+    }
+    assert!(whole > 0 && holed > 0, "{whole} whole files, {holed} pages lost");
+}
+
+fn filled(is_closed: bool) -> Files {
+    let files = Files::new(16 * MB);
+    let fs = open_as(files.whole(), &options());
+    fill(&fs);
+    fs.close().unwrap();
+    if !is_closed {
+        // Of what was written last it is asked whether it is there.
+        let fs = open_as(fs.into_pm(), &options());
+        let file = |number: u64| {
+            let dir = format!("d{number}");
+            let dir = fs.lookup(&CTX, Node::current(Ino::ROOT), dir.as_bytes()).unwrap().ino;
+            fs.lookup(&CTX, Node::current(dir), b"file").unwrap().ino
+        };
+        for number in (0..FILES).filter(|number| number % 3 == 0) {
+            for (at, bytes) in (0..).step_by(5000).zip(contents(number).chunks(5000)) {
+                fs.write(&CTX, file(number), at, bytes).unwrap();
+            }
+        }
+        make(&fs, Ino::ROOT, "last", FileKind::Directory);
+    }
+    files
+}
+
+fn seen_without(files: &Files, lost: usize) -> Seen {
+    look(&open_as(files.without(lost, true), &OpenOptions { read_only: true, ..options() }))
+}
+
+fn mended(files: &Files, lost: usize) {
+    let before = seen_without(files, lost);
+    let report = files.replace(lost).unwrap();
+    assert!(report.changes.iter().any(|change| change.is_loss));
+    let pm = files.mended(lost);
+    verify(&pm);
+    let fs = open_as(pm, &options());
+    compare(&before, &look(&fs));
+    // All of it can be used.
+    let file = make(&fs, Ino::ROOT, "new", FileKind::File);
+    fs.write(&CTX, file, 0, &vec![1; 20 << 20]).unwrap();
+    fs.close().unwrap();
+    verify(&fs.into_pm());
+}
+
+#[test]
+fn a_slot_of_a_pool_that_was_closed() {
+    for lost in [1, 2] {
+        mended(&filled(true), lost);
+    }
+}
+
+#[test]
+fn a_slot_of_a_pool_that_was_not() {
+    for lost in [1, 2] {
+        mended(&filled(false), lost);
+    }
+}
+
+/// The lost slot comes back too late: it was unplugged, say.
+#[test]
+fn a_slot_that_was_given_up_is_never_written_with_the_others_again() {
+    let files = filled(true);
+    let before = seen_without(&files, 1);
+    give_up(&files.without(1, false), u64::MAX).unwrap();
+    let refused = inspect(&files.whole()).unwrap_err().to_string();
+    assert!(refused.contains("slot 1 is of session"), "{refused}");
+    let arena = novale_arena::Arena::anonymous(64 * MB).unwrap();
+    let opened = Fs::open(files.without(1, false), arena, &options(), &Serial, &|_| ());
+    let refused = opened.unwrap_err().to_string();
+    assert!(refused.contains("slot 1 is missing"), "{refused}");
+    // The same call once more.
+    mended_again(&files, &before);
+    let refused = inspect(&files.whole()).unwrap_err().to_string();
+    assert!(refused.contains("slot 1 is of session"), "{refused}");
+}
+
+fn mended_again(files: &Files, before: &Seen) {
+    files.replace(1).unwrap();
+    let pm = files.mended(1);
+    verify(&pm);
+    compare(before, &look(&open_as(pm, &options())));
+}
+
+/// Until its end nobody writes, and nobody takes the mark away who does not know of it.
+#[test]
+fn the_mark_keeps_the_pool_from_being_written() {
+    let files = filled(true);
+    let pm = files.without(2, false);
+    give_up(&pm, u64::MAX).unwrap();
+    let new = files.open(&[3]);
+    let slot0 = fs::read(files.path(0)).unwrap();
+    take_lost_place(&pm, &NewSlot { pm: &new, uuid: [9; 16], endurance: 0 }).unwrap();
+    drop((pm, new));
+    // As if the last store had been cut off.
+    fs::write(files.path(0), slot0).unwrap();
+    let pm = files.mended(2);
+    let refused = take_back_slot(&pm, 0).unwrap_err().to_string();
+    assert!(refused.contains("slot 2 is lost"), "{refused}");
+    let arena = novale_arena::Arena::anonymous(64 * MB).unwrap();
+    let refused = Fs::open(pm, arena, &options(), &Serial, &|_| ()).unwrap_err().to_string();
+    assert!(refused.contains("--lost"), "{refused}");
+    files.replace(2).unwrap();
+    verify(&files.mended(2));
+}
+
+/// Entries that no longer count name places of the lost slot, which must be places of the new one.
+#[test]
+fn a_slot_too_short_is_refused_before_anything_changes() {
+    let files = filled(true);
+    let before = files.bytes();
+    let refused = give_up(&files.without(1, false), 300).unwrap_err().to_string();
+    assert!(refused.contains("300 pages") && refused.contains("a longer one"), "{refused}");
+    assert!(files.bytes() == before);
+    fs::copy(files.path(1), files.0.path().join("kept")).unwrap();
+    let pm = Pm::open_there(&[None, Some(spec(&files.path(1)))], &PmOptions::default()).unwrap();
+    assert!(give_up(&pm, u64::MAX).unwrap_err().to_string().contains("slot 0"));
+}
+
+/// Puts the table of the second chunk into slot 1, where it may lie as well as anywhere.
+fn move_table(pm: &Pm) {
+    let load = |at| PmAddr::from_raw(pm.load_u64(at).unwrap());
+    let word = load(Roots::fixed().inode_directory).add(8);
+    let (mut bytes, to) = ([0; 4096], PmAddr::new(1, pm.slot_len(1) - 9 * PAGE));
+    pm.load(load(word), &mut bytes).unwrap();
+    assert!(bytes.iter().any(|byte| *byte != 0));
+    pm.fence(pm.stream(to, &bytes, Purpose::Inode)).end();
+    pm.fence(pm.write_back(pm.store_u64(word, to.raw(), Purpose::Inode))).end();
+}
+
+#[test]
+fn a_table_of_inodes_that_is_lost_is_made_anew() {
+    let files = Files::new(32 * MB);
+    let fs = open_as(files.whole(), &options());
+    let dir = make(&fs, Ino::ROOT, "dir", FileKind::Directory);
+    for number in 0..8500 {
+        let file = make(&fs, dir, &format!("f{number}"), FileKind::File);
+        fs.write(&CTX, file, 0, &number.to_string().into_bytes()).unwrap();
+    }
+    fs.close().unwrap();
+    move_table(fs.pm());
+    drop(fs);
+    let report = files.replace(1).unwrap();
+    let made = |change: &Change| change.what.contains("the table of chunk 1 was lost");
+    assert!(report.changes.iter().any(made), "{}", report.changes.len());
+    let pm = files.mended(1);
+    verify(&pm);
+    let fs = open_as(pm, &options());
+    // Their directory may be lost, and then they are in lost+found.
+    let find = |dir, name: &str| fs.lookup(&CTX, Node::current(dir), name.as_bytes()).ok();
+    let dirs = ["dir", "lost+found"].map(|name| find(Ino::ROOT, name));
+    let dirs: Vec<Ino> = dirs.into_iter().flatten().map(|dir| dir.ino).collect();
+    let all = (0..9000).flat_map(|number| [format!("f{number}"), format!("#{number}")]);
+    let files = all
+        .flat_map(|name| dirs.iter().filter_map(move |dir| find(*dir, &name)).collect::<Vec<_>>());
+    let mut found = 0;
+    for file in files.filter(|file| file.ino.get() >= 8192) {
+        let mut read = [0; 10];
+        let len = fs.read(&CTX, file.ino, 0, &mut read).unwrap();
+        // A page of it may have been lost.
+        let is_its = read[..len].iter().all(|byte| byte.is_ascii_digit() || *byte == 0);
+        assert!(is_its && len > 0, "{read:?}");
+        found += 1;
+    }
+    assert!(found > 50, "{found} files");
+}
