@@ -7,6 +7,9 @@ use novale_layout::{INODES_PER_CHUNK, Ino, PAGE, PmAddr};
 
 use crate::base::error::{Error, Result};
 
+/// Of a slot's pages those whose bits are a piece for a task: 256 MB.
+const PIECE_WORDS: usize = 1024;
+
 /// A bit for each page of each slot that is there, set by many threads at once.
 #[derive(Debug)]
 pub(crate) struct PageMarks {
@@ -110,21 +113,41 @@ impl PageMarks {
         word.map_or(u64::MAX, |word| word.load(Ordering::Relaxed))
     }
 
-    /// The pages in use.
-    pub(crate) fn used_pages(&self) -> impl Iterator<Item = PmAddr> + '_ {
-        (0..).zip(&self.slots).flat_map(|(slot, words)| {
-            (0..).zip(words).flat_map(move |(index, word)| {
-                let word = word.load(Ordering::Relaxed);
-                let used = (0..64).filter(move |bit| word >> bit & 1 != 0);
-                used.map(move |bit| PmAddr::new(slot, (index * 64 + bit) * PAGE))
-            })
-        })
+    /// All pages, in pieces for tasks.
+    pub(crate) fn pieces(&self) -> Vec<Piece<'_>> {
+        let mut pieces = Vec::new();
+        for (slot, words) in (0..).zip(&self.slots) {
+            let starts = (0..).step_by(PIECE_WORDS);
+            let chunks = starts.zip(words.chunks(PIECE_WORDS));
+            pieces.extend(chunks.map(|(first, words)| Piece { slot, first, words }));
+        }
+        pieces
     }
 
     /// How many pages are in use.
     pub(crate) fn used(&self) -> u64 {
         let words = self.slots.iter().flatten();
         words.map(|word| u64::from(word.load(Ordering::Relaxed).count_ones())).sum()
+    }
+}
+
+/// Bits of adjacent pages.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Piece<'a> {
+    slot: u8,
+    /// The number of the first word.
+    first: u64,
+    words: &'a [AtomicU64],
+}
+
+impl Piece<'_> {
+    /// The pages in use.
+    pub(crate) fn used_pages(&self) -> impl Iterator<Item = PmAddr> + '_ {
+        (self.first..).zip(self.words).flat_map(move |(index, word)| {
+            let word = word.load(Ordering::Relaxed);
+            let used = (0..64).filter(move |bit| word >> bit & 1 != 0);
+            used.map(move |bit| PmAddr::new(self.slot, (index * 64 + bit) * PAGE))
+        })
     }
 }
 
@@ -166,5 +189,27 @@ impl InodeMarks {
     pub(crate) fn used(&self) -> u64 {
         let words = self.chunks.iter().filter_map(OnceLock::get).flatten();
         words.map(|word| u64::from(word.load(Ordering::Relaxed).count_ones())).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pieces_have_each_page_in_use_once() {
+        let a_piece = PIECE_WORDS as u64 * 64;
+        let marks = PageMarks::new(vec![2 * a_piece + 100, 70]);
+        let page = |slot, page: u64| PmAddr::new(slot, page * PAGE);
+        let mut used = vec![page(0, 0), page(0, 2 * a_piece + 99), page(1, 3), page(1, 69)];
+        for addr in &used {
+            marks.mark(*addr, 1, &String::new).unwrap();
+        }
+        marks.mark(page(0, a_piece - 2), 4, &String::new).unwrap();
+        used.splice(1..1, (0..4).map(|index| page(0, a_piece - 2 + index)));
+        let pieces = marks.pieces();
+        assert_eq!(pieces.len(), 4);
+        assert_eq!(pieces.iter().flat_map(Piece::used_pages).collect::<Vec<_>>(), used);
+        assert_eq!(marks.used(), used.len() as u64);
     }
 }

@@ -431,12 +431,24 @@ impl Gathered {
     /// Writes back, durably, all pages that somebody has: who stored them may have died before its fence,
     /// another repair among them. What a commit of a repair rests on is what was read, and it has no data
     /// checksum.
-    pub(super) fn write_back(&self, pm: &Pm) {
-        let pages = self.marks.used_pages();
-        let written = pages.fold(Flushed::none(), |pending, page| {
-            pending.and(pm.write_back_range(page, PAGE, Purpose::Other))
+    pub(super) fn write_back(
+        &self,
+        pm: &Pm,
+        exec: &dyn Executor,
+        progress: &(dyn Fn(Progress) + Sync),
+    ) {
+        let pieces = self.marks.pieces();
+        let (total, done) = (pieces.len() as u64, AtomicU64::new(0));
+        exec.run(pieces.len(), &|task| {
+            let Some(piece) = pieces.get(task) else { return };
+            let written = piece.used_pages().fold(Flushed::none(), |pending, page| {
+                pending.and(pm.write_back_range(page, PAGE, Purpose::Other))
+            });
+            // Here, since a fence is for what its own thread has written back.
+            pm.fence(written).end();
+            let done = done.fetch_add(1, Ordering::Relaxed) + 1;
+            progress(Progress { what: "making durable what was read", done, total });
         });
-        pm.fence(written).end();
     }
 
     /// Every number that names or records speak of has a place, and every place its inodes.

@@ -188,7 +188,7 @@ impl Repair<'_, '_> {
 
     /// The steps after the copies, each of which leaves a pool that the whole can be run on again.
     fn mend(&mut self, pool: &mut Pool, mut all: Gathered, held: &HeldPages) -> Result<()> {
-        all.write_back(self.pm);
+        all.write_back(self.pm, self.help.exec, self.help.progress);
         let root = pool.state.saved_root;
         if pool.is_clean() && !root.is_null() {
             // From here on each opening scans, and with damage refuses to write.
