@@ -95,6 +95,9 @@ impl Contents {
         let mut loose = std::mem::take(&mut self.loose);
         for (unit, olds) in &mut loose {
             olds.insert(self.unit(*unit));
+            // Bytes that were written behind the end that it has now are not there in what comes back either.
+            let inside = |old: &Unit| overlaid(*unit, [0; 8], *old, 0..found.size());
+            *olds = olds.iter().map(inside).collect();
         }
         self.clone_from(found);
         self.loose = if durable { BTreeMap::new() } else { loose };
@@ -130,6 +133,18 @@ mod tests {
         let mut contents = Contents::default();
         contents.write(0, bytes);
         contents
+    }
+
+    #[test]
+    fn what_is_lost_behind_a_store_comes_back_with_no_old_bytes() {
+        let mut file = contents(&[1; 20]);
+        file.store(16, &[2; 4]);
+        let found = file.clone();
+        file.write(20, &[3; 10]);
+        file.turn_out(&found, false);
+        assert!(file.allows(&contents(&[1; 20])) && file.allows(&found));
+        file.turn_out(&found, true);
+        assert!(!file.allows(&contents(&[1; 20])));
     }
 
     #[test]
