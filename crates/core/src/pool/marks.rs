@@ -114,12 +114,12 @@ impl PageMarks {
     }
 
     /// All pages, in pieces for tasks.
-    pub(crate) fn pieces(&self) -> Vec<Piece<'_>> {
+    pub(crate) fn pieces(&self) -> Vec<MarkedPiece<'_>> {
         let mut pieces = Vec::new();
         for (slot, words) in (0..).zip(&self.slots) {
             let starts = (0..).step_by(PIECE_WORDS);
             let chunks = starts.zip(words.chunks(PIECE_WORDS));
-            pieces.extend(chunks.map(|(first, words)| Piece { slot, first, words }));
+            pieces.extend(chunks.map(|(first, words)| MarkedPiece { slot, first, words }));
         }
         pieces
     }
@@ -133,14 +133,14 @@ impl PageMarks {
 
 /// Bits of adjacent pages.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Piece<'a> {
+pub(crate) struct MarkedPiece<'a> {
     slot: u8,
     /// The number of the first word.
     first: u64,
     words: &'a [AtomicU64],
 }
 
-impl Piece<'_> {
+impl MarkedPiece<'_> {
     /// The pages in use.
     pub(crate) fn used_pages(&self) -> impl Iterator<Item = PmAddr> + '_ {
         (self.first..).zip(self.words).flat_map(move |(index, word)| {
@@ -209,7 +209,7 @@ mod tests {
         used.splice(1..1, (0..4).map(|index| page(0, a_piece - 2 + index)));
         let pieces = marks.pieces();
         assert_eq!(pieces.len(), 4);
-        assert_eq!(pieces.iter().flat_map(Piece::used_pages).collect::<Vec<_>>(), used);
+        assert_eq!(pieces.iter().flat_map(MarkedPiece::used_pages).collect::<Vec<_>>(), used);
         assert_eq!(marks.used(), used.len() as u64);
     }
 }
