@@ -127,6 +127,7 @@ table() { part table 800 scripts/suites/table.sh; }
 others() {
   part nfs 480 scripts/suites/nfs.sh
   part pages 240 scripts/suites/pages.sh
+  part random 480 scripts/suites/random.sh
   part readme 240 scripts/suites/readme.sh
 }
 unmounted() { part mounted 10 scripts/suites/absent.sh 'all suites on a mount: novale was not built'; }
