@@ -19,6 +19,15 @@ use crate::op::quota::Projects;
 use crate::op::unrecovered::Unrecovered;
 use crate::space::Allocator;
 
+/// What a client's passes over all inodes share.
+#[derive(Debug, Default)]
+pub(crate) struct Passes {
+    /// Held by a thread for a step.
+    pub(crate) step: Mutex<()>,
+    /// The number of the inode at which the last move of cold pages ended.
+    pub(crate) cold_at: AtomicU64,
+}
+
 /// When reads change the access time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Atime {
@@ -147,8 +156,8 @@ pub struct Fs {
     pub(crate) settling: Mutex<()>,
     /// Held by the thread that makes room in the write buffer.
     pub(crate) writing_back: Mutex<()>,
-    /// Held by a thread of this client for a step of emptying a slot.
-    pub(crate) emptying: Mutex<()>,
+    /// Of emptying a slot, and of moving cold pages.
+    pub(crate) passes: Passes,
 }
 
 impl std::fmt::Debug for Fs {

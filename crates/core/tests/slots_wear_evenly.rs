@@ -310,3 +310,77 @@ fn no_page_goes_to_a_slot_without_room() {
     fs.close().unwrap();
     verify(&fs.into_pm());
 }
+
+fn taken(fs: &Fs) -> u64 {
+    let memory = fs.index_memory();
+    memory.used_bytes - memory.free_bytes
+}
+
+/// Each pass over the inodes loaded the logs of all of them.
+#[test]
+fn files_that_were_changed_lately_are_passed_by_without_their_locks() {
+    let fs = open_as(full_of_old_files(), &wasa(UpdatePolicy::Cow));
+    let before = taken(&fs);
+    let cold = ColdMove { from: 0, to: 1, pages: 8192 / 16 };
+    assert_eq!(fs.move_cold(&LATER, cold, 5, &mut |_| true).unwrap(), 0);
+    assert_eq!(taken(&fs), before, "no view was made");
+    assert_eq!(fs.move_cold(&LATER, cold, 1000, &mut |_| false).unwrap(), 64);
+    assert!(taken(&fs) > before);
+}
+
+/// The next pass went through all that the one before had found nothing in.
+#[test]
+fn a_move_begins_where_the_last_one_ended() {
+    let options = OpenOptions { placement: Placement::Single, ..wasa(UpdatePolicy::Cow) };
+    let fs = open_as(pool(&[64 * MB; 2], 2), &options);
+    let new = NewInode { kind: FileKind::File, mode: 0o644, uid: 0, gid: 0, rdev: 0, target: b"" };
+    for number in 0..1000 {
+        let name = number.to_string();
+        fs.create(&LATER, Node::current(Ino::ROOT), name.as_bytes(), &new).unwrap();
+    }
+    let last = file(&fs, b"last");
+    fs.write(&CTX, last, 0, &vec![1; 4 << 20]).unwrap();
+    let cold = ColdMove { from: 0, to: 1, pages: 1 << 20 };
+    for looks in [15, 0] {
+        let mut told = Vec::new();
+        let mut step = |pages| {
+            told.push(pages);
+            pages == 0
+        };
+        assert_eq!(fs.move_cold(&LATER, cold, 1000, &mut step).unwrap(), 64);
+        assert_eq!(told.len() - 1, looks, "{told:?}");
+    }
+    // All the others come after it.
+    let mut looks = 0;
+    let mut step = |pages| {
+        looks += u64::from(pages == 0);
+        true
+    };
+    assert_eq!(fs.move_cold(&LATER, cold, 1000, &mut step).unwrap(), 1024 - 128);
+    assert_eq!(looks, 15);
+    fs.close().unwrap();
+    verify(&fs.into_pm());
+}
+
+/// Where the slot that is worn least has no cold files, those of another one make room.
+#[test]
+fn cold_files_may_come_from_each_slot_that_is_worn_less() {
+    let single = OpenOptions { placement: Placement::Single, ..wasa(UpdatePolicy::Cow) };
+    let fs = open_as(pool(&[16 * MB, 16 * MB, 32 * MB], 2), &single);
+    for old in 0..OLD_FILES {
+        let ino = file(&fs, &[b'a' + old]);
+        fs.write(&CTX, ino, 0, &vec![old; 1 << 20]).unwrap();
+    }
+    fs.close().unwrap();
+    let fs = open_as(fs.into_pm(), &wasa(UpdatePolicy::Cow));
+    wear_out(&fs, file(&fs, b"new"), 20_000);
+    let ways = fs.cold_moves().unwrap();
+    assert_eq!(ways.iter().map(|cold| cold.to).collect::<Vec<_>>(), [2, 2], "{ways:?}");
+    assert_eq!(ways.iter().map(|cold| u32::from(cold.from)).sum::<u32>(), 1, "{ways:?}");
+    for cold in ways {
+        let moved = fs.move_cold(&LATER, cold, 1000, &mut |_| true).unwrap();
+        assert!(moved >= 4096 / 16, "{moved} of {cold:?}");
+    }
+    fs.close().unwrap();
+    verify(&fs.into_pm());
+}

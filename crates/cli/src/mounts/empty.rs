@@ -191,21 +191,28 @@ impl Emptier {
         }
     }
 
-    /// Moves pages of files that nobody has changed for so long, where that is of use; says how many.
+    /// Moves pages of files that nobody has changed for so long, where that is of use; says how many. Where the slot
+    /// that is worn least has none of them, those of the next one.
     fn move_cold(&self, seen: u64, age: Duration, heard: &mut Heard) -> Result<Option<u64>, Error> {
-        let Some(cold) = self.fs.cold_move()? else { return Ok(None) };
         let (now, age) = (now(), i64::try_from(age.as_nanos()).unwrap_or(i64::MAX));
         let before = now.now_ns.saturating_sub(age);
-        let moved = self.fs.move_cold(&now, cold, before, &mut |moved| {
-            heard.goes_on(self.next(seen, time_for(moved, self.manner.pace)))
-        })?;
-        if moved > 0 {
-            let ColdMove { from, to, .. } = cold;
-            self.voice.say(&format!(
-                "{moved} pages of files that nobody changes went from slot {from} to slot {to}, which is worn more"
-            ));
+        let mut all = None;
+        for cold in self.fs.cold_moves()? {
+            let moved = self.fs.move_cold(&now, cold, before, &mut |moved| {
+                heard.goes_on(self.next(seen, time_for(moved, self.manner.pace)))
+            })?;
+            all = Some(moved);
+            if moved > 0 {
+                let ColdMove { from, to, .. } = cold;
+                self.voice.say(&format!(
+                    "{moved} pages of files that nobody changes went from slot {from} to slot {to}, which is worn more"
+                ));
+            }
+            if moved > 0 || !heard.is_quiet() {
+                break;
+            }
         }
-        Ok(Some(moved))
+        Ok(all)
     }
 
     /// Does what was asked; returns what is asked meanwhile.
@@ -347,6 +354,10 @@ impl Heard {
             Ok(next) => self.asked = next,
             Err(error) => self.failed = Some(error),
         }
+        self.is_quiet()
+    }
+
+    fn is_quiet(&self) -> bool {
         self.asked.is_none() && self.failed.is_none()
     }
 

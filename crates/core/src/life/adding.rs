@@ -34,7 +34,7 @@ impl Fs {
     /// meanwhile; [`Error::ReadOnly`]. The pool is as it was then.
     pub fn add_slot(&self, ctx: &Ctx, new: Pm, goes: Option<u8>) -> Result<Option<u8>> {
         // Closing waits for it, as for a step of emptying.
-        let _step = self.emptying.lock().unwrap_or_else(PoisonError::into_inner);
+        let _step = self.passes.step.lock().unwrap_or_else(PoisonError::into_inner);
         self.check_open()?;
         self.settle_dead()?;
         let call = self.begin(OpKind::Manage, ctx)?;

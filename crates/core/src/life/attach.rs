@@ -301,7 +301,7 @@ impl Fs {
             unpaired_in_vain: atomic::AtomicU64::new(0),
             settling: std::sync::Mutex::new(()),
             writing_back: std::sync::Mutex::new(()),
-            emptying: std::sync::Mutex::new(()),
+            passes: crate::fs::Passes::default(),
         };
         if is_full {
             fs.settle_dead()?;

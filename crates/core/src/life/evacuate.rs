@@ -55,12 +55,19 @@ pub struct EmptyRound {
 }
 
 /// What a step has left of an inode.
-enum Left {
+pub(super) enum Left {
     Nothing,
     /// Pages of data, from this one on.
     From(u64),
     /// All of it: its own pages are mapped.
     Mapped,
+}
+
+/// A step over an inode.
+pub(super) struct Stepped {
+    /// Pages that it moved.
+    pub(super) moved: u64,
+    pub(super) left: Left,
 }
 
 impl Fs {
@@ -108,25 +115,60 @@ impl Fs {
     }
 
     /// Visits the numbers of all inodes in use, until told to stop.
-    pub(super) fn each_inode(&self, visit: &mut dyn FnMut(Ino) -> Result<bool>) -> Result<()> {
+    fn each_inode(&self, visit: &mut dyn FnMut(Ino) -> Result<bool>) -> Result<()> {
+        self.each_inode_of(0..u64::MAX, visit).map(drop)
+    }
+
+    /// The same of those in a range; says whether it was told to stop.
+    pub(super) fn each_inode_of(
+        &self,
+        numbers: Range<u64>,
+        visit: &mut dyn FnMut(Ino) -> Result<bool>,
+    ) -> Result<bool> {
         let arena = self.arena();
-        let mut first = 0;
-        while first < self.inodes.chunk_count(arena)? * INODES_PER_CHUNK {
+        let mut first = numbers.start / 64 * 64;
+        while first < numbers.end.min(self.inodes.chunk_count(arena)? * INODES_PER_CHUNK) {
             let index = usize::try_from(first % INODES_PER_CHUNK / 64).unwrap_or(0);
             let used = self.inodes.word(arena, first / INODES_PER_CHUNK, index)?;
-            for number in (first..first + 64).filter(|number| used >> (number % 64) & 1 != 0) {
+            let of_word = first.max(numbers.start)..(first + 64).min(numbers.end);
+            for number in of_word.filter(|number| used >> (number % 64) & 1 != 0) {
                 if number > 0 && !visit(Ino::new(number))? {
-                    return Ok(());
+                    return Ok(true);
                 }
             }
             first += 64;
         }
-        Ok(())
+        Ok(false)
+    }
+
+    /// Goes through an inode by `some`, a step from a page of it on, until that leaves nothing to go on with; says
+    /// how it ended. Between the steps, with no lock held, `step` is told how many pages the one before has moved;
+    /// none where it says not to go on.
+    pub(super) fn steps_of(
+        &self,
+        some: &mut dyn FnMut(u64) -> Result<Stepped>,
+        step: &mut dyn FnMut(u64) -> bool,
+    ) -> Result<Option<Left>> {
+        let mut from = 0;
+        loop {
+            let Stepped { moved, left } = {
+                // Who closes the pool waits for it.
+                let _one = self.passes.step.lock().unwrap_or_else(PoisonError::into_inner);
+                some(from)?
+            };
+            if moved > 0 && !step(moved) {
+                return Ok(None);
+            }
+            match left {
+                Left::From(page) => from = page,
+                Left::Nothing | Left::Mapped => return Ok(Some(left)),
+            }
+        }
     }
 
     /// Gives what lanes hold back, so that nothing of a slot is in hand there.
     pub(super) fn drain_lanes(&self, ctx: &Ctx) -> Result<()> {
-        let _one = self.emptying.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one = self.passes.step.lock().unwrap_or_else(PoisonError::into_inner);
         let call = self.begin(OpKind::Manage, ctx)?;
         self.allocator.drain(self.arena(), &call.op)
     }
@@ -140,67 +182,56 @@ impl Fs {
         step: &mut dyn FnMut(u64) -> bool,
         round: &mut EmptyRound,
     ) -> Result<()> {
-        let mut from = 0;
-        loop {
-            let mut moved = 0;
-            let left = {
-                // Who closes the pool waits for it.
-                let _one = self.emptying.lock().unwrap_or_else(PoisonError::into_inner);
-                self.move_some_out(ctx, ino, slot, from, &mut moved)?
-            };
-            round.moved += moved;
-            if moved > 0 && !step(moved) {
-                round.is_stopped = true;
-                return Ok(());
-            }
-            match left {
-                Left::Nothing => return Ok(()),
-                Left::From(page) => from = page,
-                Left::Mapped => {
-                    round.mapped += 1;
-                    if round.mapped_files.len() < NAMED_MAX {
-                        round.mapped_files.push(ino);
-                    }
-                    return Ok(());
+        let mut moved = 0;
+        let some = &mut |from| {
+            let stepped = self.move_some_out(ctx, ino, slot, from)?;
+            moved += stepped.moved;
+            Ok(stepped)
+        };
+        let left = self.steps_of(some, step)?;
+        round.moved += moved;
+        match left {
+            None => round.is_stopped = true,
+            Some(Left::Mapped) => {
+                round.mapped += 1;
+                if round.mapped_files.len() < NAMED_MAX {
+                    round.mapped_files.push(ino);
                 }
             }
+            Some(Left::Nothing | Left::From(_)) => {}
         }
+        Ok(())
     }
 
     /// Moves pages of data from one of the file's on, or, where there are none, all else.
-    fn move_some_out(
-        &self,
-        ctx: &Ctx,
-        ino: Ino,
-        slot: u8,
-        from: u64,
-        moved: &mut u64,
-    ) -> Result<Left> {
+    fn move_some_out(&self, ctx: &Ctx, ino: Ino, slot: u8, from: u64) -> Result<Stepped> {
+        let nothing = Stepped { moved: 0, left: Left::Nothing };
         let call = self.begin(OpKind::Write, ctx)?;
         if !has_slot(leaving_slots(self.arena()), slot) {
             return Err(Error::Invalid("a slot is emptied that is in use"));
         }
         let locked = match self.lock(&call, ino) {
             // A number that is kept by a lane, or whose inode is gone.
-            Err(Error::Stale | Error::NotFound) => return Ok(Left::Nothing),
+            Err(Error::Stale | Error::NotFound) => return Ok(nothing),
             locked => locked?,
         };
+        let mut moved = 0;
         if locked.kind != FileKind::Directory {
             let (page, is_there) = self.next_there(&locked, slot, from)?;
             if is_there && locked.view.is_dax() {
-                return Ok(Left::Mapped);
+                return Ok(Stepped { left: Left::Mapped, ..nothing });
             }
             if is_there {
                 self.settle_pages(&call, &locked)?;
-                *moved += self.move_pages(&call, &locked, (slot, None), page)?;
+                moved += self.move_pages(&call, &locked, (slot, None), page)?;
             }
             if let Some(page) = page {
-                return Ok(Left::From(page));
+                return Ok(Stepped { moved, left: Left::From(page) });
             }
         }
-        *moved += self.move_xattrs_out(&call, &locked, slot)?;
-        *moved += self.move_log_out(&call, &locked, slot)?;
-        Ok(Left::Nothing)
+        moved += self.move_xattrs_out(&call, &locked, slot)?;
+        moved += self.move_log_out(&call, &locked, slot)?;
+        Ok(Stepped { moved, left: Left::Nothing })
     }
 
     /// Stores what is buffered of a file, and takes its pairs apart: what moves pages knows of one copy.

@@ -357,7 +357,7 @@ fn build(
         unpaired_in_vain: std::sync::atomic::AtomicU64::new(0),
         settling: std::sync::Mutex::new(()),
         writing_back: std::sync::Mutex::new(()),
-        emptying: std::sync::Mutex::new(()),
+        passes: crate::fs::Passes::default(),
     };
     fs.count_for_all();
     // Slots that are not there count as failed.
@@ -413,7 +413,7 @@ impl Fs {
             return Err(Error::Closed);
         }
         // A step of emptying a slot that is under way; the next one finds the pool closed.
-        drop(self.emptying.lock().unwrap_or_else(PoisonError::into_inner));
+        drop(self.passes.step.lock().unwrap_or_else(PoisonError::into_inner));
         if self.options.read_only {
             return Ok(());
         }

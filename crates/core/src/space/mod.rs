@@ -420,14 +420,14 @@ impl Allocator {
         Ok(self.pages_unclaimed(arena)?.saturating_sub(kept_back))
     }
 
-    /// Which way pages that nobody writes are to go, if any.
-    pub(crate) fn cold_move(&self, arena: &Arena) -> Result<Option<ColdMove>> {
+    /// Which ways pages that nobody writes are to go, the best one first.
+    pub(crate) fn cold_moves(&self, arena: &Arena) -> Result<Vec<ColdMove>> {
         if !self.wear.is_asked() || closed_slots(arena) != 0 {
-            return Ok(None);
+            return Ok(Vec::new());
         }
         // What is in short runs is not taken while another slot has longer ones.
         let free = |slot| self.ranges.free_near_runs(arena, slot, LEAST_EXTENT_PAGES);
-        self.wear.cold_move(arena, &|slots| slots.map(free).collect())
+        self.wear.cold_moves(arena, &|slots| slots.map(free).collect())
     }
 
     /// Replaces what is left of a lane's extent by one that holds `want` pages, if it can.

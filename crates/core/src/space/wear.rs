@@ -275,33 +275,37 @@ impl Wear {
         Ok(())
     }
 
-    /// Which way pages that nobody writes are to go: from the slot that is worn least to the most worn that
-    /// has room. Where no slot has got much more than its share there is no need, nor where one below the
-    /// mean has room for what is new. `free` is asked for the free pages of the slots.
-    pub(crate) fn cold_move(
+    /// Which ways pages that nobody writes are to go: from the slots that are worn less than the mean, the least
+    /// first, to the most worn that has room. Where no slot has got much more than its share there is no need, nor
+    /// where one below the mean has room for what is new. `free` is asked for the free pages of the slots.
+    pub(crate) fn cold_moves(
         &self,
         arena: &Arena,
         free: &dyn Fn(Range<usize>) -> Result<Vec<u64>>,
-    ) -> Result<Option<ColdMove>> {
+    ) -> Result<Vec<ColdMove>> {
         let worn = self.worn(arena)?;
         let mean = worn.mean();
         if !worn.slots().any(|slot| worn.of(slot, HOT_PAGES) > mean) {
-            return Ok(None);
+            return Ok(Vec::new());
         }
         let free = free(worn.slots())?;
         let room = |cells: &SlotCells| (cells.pages / COLD_SHARE).min(COLD_PAGES);
         if worn.takes_what_is_new(&free, room) {
-            return Ok(None);
+            return Ok(Vec::new());
         }
         let by_wear = |a: &usize, b: &usize| worn.of(*a, 0).total_cmp(&worn.of(*b, 0));
-        let Some(from) = worn.slots().min_by(by_wear) else { return Ok(None) };
-        let pages = worn.cells.get(from).map_or(0, room);
-        // It is not to be full itself then.
-        let has_room = |slot: &usize| free.get(*slot).is_some_and(|free| *free >= 2 * pages);
-        let to = worn.slots().filter(has_room).filter(|slot| worn.of(*slot, 0) > mean);
-        let Some(to) = to.max_by(by_wear) else { return Ok(None) };
-        let number = |slot| u8::try_from(slot).unwrap_or(0);
-        Ok(Some(ColdMove { from: number(from), to: number(to), pages }))
+        let mut sources: Vec<usize> =
+            worn.slots().filter(|slot| worn.of(*slot, 0) < mean).collect();
+        sources.sort_by(by_wear);
+        let move_from = |from: usize| {
+            let pages = worn.cells.get(from).map_or(0, room);
+            // It is not to be full itself then.
+            let has_room = |slot: &usize| free.get(*slot).is_some_and(|free| *free >= 2 * pages);
+            let to = worn.slots().filter(has_room).filter(|slot| worn.of(*slot, 0) > mean);
+            let [from, to] = [from, to.max_by(by_wear)?].map(u8::try_from);
+            Some(ColdMove { from: from.ok()?, to: to.ok()?, pages })
+        };
+        Ok(sources.into_iter().filter_map(move_from).collect())
     }
 
     /// The next wear line of each slot. Its number counts as used from now on, so that one that is cut off
