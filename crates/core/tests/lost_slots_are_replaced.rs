@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use novale_core::repair::{Change, Help, RepairReport, SavedPiece, give_up_slot};
 use novale_core::{
     Ctx, Error, Fs, Ino, MkfsOptions, NewInode, NewSlot, Node, OpenOptions, Placement, Result,
-    Serial, SetAttr, SetXattr, UpdatePolicy, XattrMode, inspect, mkfs, take_back_slot,
-    take_lost_place,
+    Serial, SetAttr, SetXattr, UpdatePolicy, XattrMode, inspect, mkfs, replace_slot,
+    take_back_slot, take_lost_place,
 };
 use novale_layout::{FileKind, PAGE, PmAddr, Roots};
 use novale_pm::{Pm, PmOptions, Purpose, SlotSpec};
@@ -265,6 +265,11 @@ fn the_mark_keeps_the_pool_from_being_written() {
     fs::write(files.path(0), slot0).unwrap();
     let pm = files.mended(2);
     let refused = take_back_slot(&pm, 0).unwrap_err().to_string();
+    assert!(refused.contains("slot 2 is lost"), "{refused}");
+    // Slot 0 has the mark.
+    let other = Pm::anonymous(&[16 * MB], &PmOptions::default()).unwrap();
+    let new = NewSlot { pm: &other, uuid: [8; 16], endurance: 0 };
+    let refused = replace_slot(&pm, 0, &new, &Serial, &|_| ()).unwrap_err().to_string();
     assert!(refused.contains("slot 2 is lost"), "{refused}");
     let arena = novale_arena::Arena::anonymous(64 * MB).unwrap();
     let refused = Fs::open(pm, arena, &options(), &Serial, &|_| ()).unwrap_err().to_string();

@@ -578,6 +578,9 @@ pub fn take_lost_place(pm: &Pm, new: &NewSlot<'_>) -> Result<u8> {
 
 /// Refuses to go on where another slot takes the place of this one, or any slot that of another.
 fn refuse_other_heirs(pool: &Pool, slot: u8, heir: &[u8; 16]) -> Result<()> {
+    if pool.given_up().is_some() {
+        return pool.check_writable();
+    }
     for (header, state) in &pool.slots {
         let Some(named) = state.heir() else { continue };
         if header.index != slot {
