@@ -5,13 +5,14 @@
 
 mod support;
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::process::{Command, Stdio};
 
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
-use support::{Scratch, novale};
+use support::{Outcome, Scratch, eventually, novale, program};
 use tempfile::TempDir;
 
 /// A small file system, which is gone with it.
@@ -63,4 +64,29 @@ fn they_say_so_and_end() {
     let told = novale(&["check", "--json", path]);
     let told: serde_json::Value = serde_json::from_str(&told.out).unwrap();
     assert!(told["error"].as_str().unwrap().contains("a slot was cut off"), "{told}");
+}
+
+/// A slot's file that is cut off while a pool is made there ended the command by SIGBUS.
+#[test]
+fn mkfs_says_so_and_makes_no_pool() {
+    let Some(scratch) = Scratch::for_mount("mkfs_says_so_and_makes_no_pool") else { return };
+    let slot = scratch.slot("slot");
+    // Often the pool is made before.
+    let is_told = (0..50).any(|_| {
+        File::create(&slot).unwrap().set_len(64 << 20).unwrap();
+        let mut mkfs = Command::new(program());
+        mkfs.args(["mkfs", "--quiet", &slot]).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut mkfs = mkfs.spawn().unwrap();
+        let maps = format!("/proc/{}/maps", mkfs.id());
+        // To be written to; it is looked at before.
+        let is_it = |line: &str| line.contains("rw-s") && line.ends_with(&slot);
+        let is_mapped = || fs::read_to_string(&maps).is_ok_and(|maps| maps.lines().any(is_it));
+        assert!(eventually(|| is_mapped() || mkfs.try_wait().unwrap().is_some()));
+        OpenOptions::new().write(true).open(&slot).unwrap().set_len(0).unwrap();
+        let done = Outcome::of(&mkfs.wait_with_output().unwrap());
+        let is_told = done.code == 1 && done.err.contains("no pool was made");
+        assert!(is_told || done.code == 0, "{}", done.err);
+        is_told
+    });
+    assert!(is_told);
 }

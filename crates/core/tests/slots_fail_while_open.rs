@@ -228,3 +228,16 @@ fn who_fills_the_slots_that_are_left_leaves_the_reserve() {
     fs.read(&CTX, large, end, &mut read).unwrap();
     assert_eq!(read, [4; 4096]);
 }
+
+/// It ended the process, or was a pool of which a part is nowhere.
+#[test]
+fn of_a_slot_that_is_cut_off_meanwhile_no_pool_is_made() {
+    for slot in [0, 1] {
+        let dir = tempfile::tempdir().unwrap();
+        let pm = made(dir.path());
+        cut(dir.path(), slot);
+        let refused = mkfs(&pm, &MkfsOptions::numbered(2, 16)).unwrap_err();
+        let is_it = matches!(refused, Error::Lost(at) if usize::from(at.slot()) == slot);
+        assert!(is_it, "{refused}");
+    }
+}

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use novale_core::{MkfsOptions, Mode, UpdatePolicy, mkfs, slot_header};
 use novale_layout::{PmAddr, known_signature};
-use novale_pm::{Pm, PmError, PmOptions, SlotSpec};
+use novale_pm::{Pm, PmError, PmOptions, SlotSpec, survive_failing_slots};
 use uuid::Uuid;
 
 use crate::errno::{errno, pm_errno};
@@ -118,13 +118,16 @@ pub fn foreign_slot(pm: &Pm) -> Option<u8> {
 
 /// Makes an empty pool of slots, in this order. One that is not there becomes a file of
 /// [`MakePool::slot_bytes`], its owner's alone; one that is there, file or device, keeps its length.
-/// The root directory is the calling process's effective user's and group's, mode 0755.
+/// The root directory is the calling process's effective user's and group's, mode 0755. SIGBUS is handled from then
+/// on where a slot fails ([`survive_failing_slots`]): one that is cut off meanwhile is an error.
 ///
 /// # Errors
 /// [`MakeError`]; files that were made are removed then, and the others hold what they held, unless
 /// the system fails in the middle.
 pub fn make_pool(slots: &[impl AsRef<Path>], how: &MakePool) -> Result<(), MakeError> {
     let paths: Vec<&Path> = slots.iter().map(AsRef::as_ref).collect();
+    // A process that can't handle it ends where a slot fails.
+    survive_failing_slots().unwrap_or_default();
     let mut made = Made::default();
     for path in &paths {
         if make_slot(path, how.slot_bytes)? {

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, bail};
-use novale_core::{FIRST_SLOT_BYTES_MIN, MkfsOptions, SLOT_BYTES_MIN, mkfs_check};
+use anyhow::{Context, Result, anyhow, bail};
+use novale_core::{Error, FIRST_SLOT_BYTES_MIN, MkfsOptions, SLOT_BYTES_MIN, mkfs_check};
 use novale_pm::{PmOptions, SlotMemory};
 use novale_posix::{foreign_slot, mkfs_options, mkfs_over};
 use serde::Serialize;
@@ -37,6 +37,8 @@ struct MadeSlot {
 }
 
 pub(crate) fn run(args: &MkfsArgs) -> Result<()> {
+    // It is an error where a slot is cut off meanwhile, and not the end: what was made goes again.
+    novale_posix::survive_failing_slots().context("handling SIGBUS")?;
     let paths = slots::absolute(&args.slots)?;
     slots::refuse_twice(&paths)?;
     for path in &paths {
@@ -104,9 +106,21 @@ fn make(
         let path = paths.get(usize::from(slot)).map(|path| path.display().to_string());
         bail!("{}: {ANOTHERS}", path.unwrap_or_default());
     }
-    mkfs_over(&pm, options)?;
+    mkfs_over(&pm, options).map_err(|error| failed(paths, error))?;
     let slot = |slot| (pm.slot_len(slot), pm.slot_memory(slot));
     Ok((0..pm.slot_count()).map(slot).collect())
+}
+
+/// Of a slot that was cut off meanwhile, which it is.
+fn failed(paths: &[PathBuf], error: Error) -> anyhow::Error {
+    let slot = if let Error::Lost(at) = error { paths.get(usize::from(at.slot())) } else { None };
+    match slot {
+        Some(slot) => anyhow!(
+            "{} was cut off, or its memory failed, while the pool was made there: no pool was made",
+            slot.display()
+        ),
+        None => error.into(),
+    }
 }
 
 /// Refuses a slot that is too small or holds something; returns the bytes that it is to have.

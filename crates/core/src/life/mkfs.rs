@@ -64,10 +64,11 @@ impl MkfsOptions {
     }
 }
 
-/// Makes an empty pool. A crash in the middle leaves none: what makes it one is written last.
+/// Makes an empty pool. A crash in the middle leaves none: what makes it one is written last, and not where a slot
+/// has failed meanwhile.
 ///
 /// # Errors
-/// [`Error::BadPool`] for too small a slot, too many slots or lanes.
+/// [`Error::BadPool`] for too small a slot, too many slots or lanes; [`Error::Lost`] where one has failed.
 pub fn mkfs(pm: &Pm, options: &MkfsOptions) -> Result<()> {
     let pages = check(pm, options)?;
     // What an earlier pool left goes first, and durably.
@@ -108,8 +109,16 @@ pub fn mkfs(pm: &Pm, options: &MkfsOptions) -> Result<()> {
         &PoolState { seq: 1, session: 1, flags: PoolState::CLEAN, ..PoolState::default() },
     ));
     pm.fence(pending).end();
+    refuse_failed(pm)?;
     write_superblock(pm, options, &pages);
-    Ok(())
+    refuse_failed(pm)
+}
+
+/// Refuses slots of which one was cut off, say, while it was written.
+fn refuse_failed(pm: &Pm) -> Result<()> {
+    let failed = pm.health().failed;
+    let slot = u8::try_from(failed.trailing_zeros()).ok().filter(|_| failed != 0);
+    slot.map_or(Ok(()), |slot| Err(Error::Lost(PmAddr::new(slot, 0))))
 }
 
 /// Checks the options; returns the pages of each slot.
