@@ -7,7 +7,7 @@
 mod support;
 
 use std::ffi::OsStr;
-use std::fs;
+use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -16,10 +16,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use novale_posix::Pool;
-use rustix::fs::statvfs;
+use rustix::fs::{FlockOperation, flock, statvfs};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use support::{Scratch, alone, ends, novale, program};
+use support::{Outcome, Scratch, alone, arenas, ends, eventually, novale, program};
 
 fn slots_of(scratch: &Scratch) -> Value {
     serde_json::from_str(&novale(&["slot", "status", "--json", &scratch.dir()]).ok()).unwrap()
@@ -380,14 +380,28 @@ fn two_that_come_at_once_leave_nothing_that_waits() {
     let (a, dir) = (slots[0].as_str(), scratch.dir());
     novale(&["mkfs", "--size", "16M", a]).ok();
     novale(&["mount", a, &dir]).ok();
-    let done: Vec<i32> = thread::scope(|scope| {
+    // Nobody is heard before all of them wait for a place.
+    let asked = File::open(&arenas(a)[0]).unwrap();
+    flock(&asked, FlockOperation::LockExclusive).unwrap();
+    let waits = |slot: &String| fs::read(slot).is_ok_and(|slot| slot.iter().any(|byte| *byte != 0));
+    let done: Vec<Outcome> = thread::scope(|scope| {
         let add = |slot: &'static str| {
             let (slot, dir) = (scratch.slot(slot), &dir);
-            scope.spawn(move || novale(&["slot", "add", "--size", "2M", &slot, dir]).code)
+            scope.spawn(move || novale(&["slot", "add", "--size", "2M", &slot, dir]))
         };
         let threads = ["b", "c", "d", "e"].map(add);
-        threads.map(|thread| thread.join().unwrap()).to_vec()
+        assert!(eventually(|| slots[1..].iter().all(waits)));
+        flock(&asked, FlockOperation::Unlock).unwrap();
+        threads.map(|thread| thread.join().unwrap()).into_iter().collect()
     });
+    let lost = done.iter().filter(|done| done.code != 0);
+    let is_told = |done: &Outcome| done.err.contains("another slot was added to the pool");
+    assert!(
+        lost.clone().count() == 3 && lost.clone().all(is_told),
+        "{:?}",
+        lost.map(|of| &of.err).collect::<Vec<_>>()
+    );
+    let done: Vec<i32> = done.iter().map(|done| done.code).collect();
     let told = slots_of(&scratch);
     let there =
         |path: &str| told["slots"].as_array().unwrap().iter().any(|slot| slot["path"] == path);

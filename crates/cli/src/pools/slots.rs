@@ -204,7 +204,7 @@ pub(crate) fn find_some(given: &[PathBuf]) -> Result<FoundSome> {
 }
 
 /// The number of slots of a pool as its first one says.
-fn slot_count(first: &Path) -> Option<usize> {
+pub(crate) fn slot_count(first: &Path) -> Option<usize> {
     let pm = open(&[first.to_owned()], reading()).ok()?;
     let mut bytes = [0; SUPERBLOCK_BYTES];
     pm.load(PmAddr::new(0, 0), &mut bytes).ok()?;

@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use novale_arena::Arena;
 use novale_core::{
     EmptyState, OfferedSlot, Progress, SlotAsk, ask_of_slots, can_add_slot, live_clients,
@@ -178,7 +178,7 @@ impl Mounted {
         match done {
             Err(error) if is_refused => {
                 with_bar(&only, |helpers| Ok(changing::forget(new, helpers)?))?;
-                return Err(error);
+                return Err(if self.has_got_another() { added_meanwhile(new) } else { error });
             }
             done => {
                 made.keep();
@@ -186,6 +186,13 @@ impl Mounted {
             }
         }
         Ok(last)
+    }
+
+    /// Whether another slot was added since the pool's slots were looked at, for which this one has no number.
+    fn has_got_another(&self) -> bool {
+        let pool = &self.found.paths;
+        let count = pool.first().and_then(|first| slots::slot_count(first));
+        count.is_some_and(|count| count > pool.len())
     }
 
     /// Asks the daemon for something, once those before have heard what became of what they asked.
@@ -384,6 +391,15 @@ impl Mounted {
     fn pages_left(&self, slot: u8) -> Result<Option<u64>> {
         Ok(pages_left(&self.found, live_free(&self.arena, &self.found.info)?.as_deref(), slot))
     }
+}
+
+/// Of two that were to be added at once, the second one.
+fn added_meanwhile(new: &Path) -> anyhow::Error {
+    anyhow!(
+        "{} was not added: another slot was added to the pool in the same moment; make the same call again, with that \
+         slot among the others where they are named one by one",
+        new.display()
+    )
 }
 
 /// Pages a second at which a pool's mount empties a slot where nothing else is asked for.
