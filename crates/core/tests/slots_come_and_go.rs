@@ -10,7 +10,7 @@ use novale_core::{
     SetXattr, UpdatePolicy, XattrMode, add_slot, forget_slot, inspect, remove_last_slot,
     replace_slot, room_to_leave, saved_wear, set_leaving, slot_header,
 };
-use novale_layout::{FIRST_FREE_PAGE, FileKind, PAGE, PmAddr, WEAR_PAGE};
+use novale_layout::{FIRST_FREE_PAGE, FileKind, IdentityLine, PAGE, PmAddr, Seed, WEAR_PAGE};
 use novale_pm::{Pm, PmOptions, Purpose};
 use support::{MB, open_as, pool, verify};
 
@@ -84,6 +84,16 @@ fn slot(bytes: u64) -> Pm {
 fn lines_of(pm: &Pm, page: u64) -> Vec<[u8; 64]> {
     let at = |line| PmAddr::new(0, page * PAGE + line * 64);
     (0..PAGE / 64).map(|line| pm.load_line(at(line)).unwrap()).collect()
+}
+
+/// Whether a slot has pages that prove to be of inodes.
+fn has_inodes(pm: &Pm) -> bool {
+    (FIRST_FREE_PAGE..pm.slot_len(0) / PAGE).any(|page| {
+        lines_of(pm, page).iter().any(|line| {
+            let ino = IdentityLine::peek_ino(line);
+            IdentityLine::decode(line, Seed::pool(&[7; 16]).ino(ino)).is_ok()
+        })
+    })
 }
 
 fn filled(lens: &[u64]) -> Pm {
@@ -181,8 +191,15 @@ fn a_slot_that_comes_back_has_its_wear() {
     let (left, out) = (with(&pm, 2, None), copied(&[(&pm, 2)]));
     forget_slot(&out);
     let before = lines_of(&out, WEAR_PAGE);
+    // As of one that was moved out of it: that of the root.
+    let mut bytes = [0; 4096];
+    pm.load(PmAddr::new(0, (FIRST_FREE_PAGE + 2) * PAGE), &mut bytes).unwrap();
+    out.fence(out.stream(PmAddr::new(0, 99 * PAGE), &bytes, Purpose::Other)).end();
+    assert!(has_inodes(&out));
     let coming = NewSlot { pm: &out, uuid: [9; 16], endurance: 0 };
     add_slot(&left, &coming, &Serial, &|_| ()).unwrap();
+    // A repair would take them for pages whose word is lost.
+    assert!(!has_inodes(&out));
     // What was said stays until it is said anew: a cut in between must not forget it.
     assert!(before.iter().filter(|line| **line != [0; 64]).count() > 1);
     assert_eq!(

@@ -1,8 +1,8 @@
 //! An inode as media has it: its lines, checked one by one.
 
 use novale_layout::{
-    COMMIT_OFFSETS, CommitLine, IDENTITY_OFFSET, IdentityLine, Ino, LayoutError, SEQ_RISE_LIMIT,
-    VOLATILE_OFFSET, VolatileLine,
+    COMMIT_OFFSETS, CommitLine, IDENTITY_OFFSET, INODE_SIZE, INODES_PER_PAGE, IdentityLine, Ino,
+    LayoutError, PmAddr, SEQ_RISE_LIMIT, Seed, VOLATILE_OFFSET, VolatileLine,
 };
 use novale_pm::Pm;
 
@@ -138,4 +138,22 @@ pub(crate) fn check_numbers(
 /// The error of a number in use that the allocator handed out as free.
 pub(crate) fn called_free(ino: Ino, place: &InodePlace) -> Error {
     Error::damaged_inode(ino, "commit lines", place.addr, "in use, but the allocator calls it free")
+}
+
+/// The blocks of 16 numbers of which inodes lie in a page, each in its place.
+pub(crate) fn blocks_in(pm: &Pm, pool: Seed, page: PmAddr) -> Vec<u64> {
+    let mut blocks = Vec::new();
+    for index in 0..INODES_PER_PAGE {
+        let Ok(line) = pm.load_line(page.add(index * INODE_SIZE)) else { continue };
+        let ino: Ino = IdentityLine::peek_ino(&line);
+        if !ino.is_valid() || ino.get() % INODES_PER_PAGE != index {
+            continue;
+        }
+        let proved = IdentityLine::decode(&line, pool.ino(ino)).is_ok();
+        let block = ino.get() / INODES_PER_PAGE;
+        if proved && !blocks.contains(&block) {
+            blocks.push(block);
+        }
+    }
+    blocks
 }

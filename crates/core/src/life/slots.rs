@@ -18,6 +18,7 @@ use novale_pm::{Flushed, Pm, Purpose, SlotKind};
 use crate::base::error::{Error, Result};
 use crate::base::exec::{Executor, Progress};
 use crate::inode::chunks::words_in_use;
+use crate::inode::media::blocks_in;
 use crate::life::mkfs::{FIRST_SLOT_BYTES_MIN, SLOT_BYTES_MIN};
 use crate::life::open::{Opened, survey};
 use crate::life::{saved, wear};
@@ -348,7 +349,8 @@ pub fn add_slot(
     progress: &(dyn Fn(Progress) + Sync),
 ) -> Result<()> {
     let (mut pool, _) = clean_pool(pm, exec, progress)?;
-    let superblock = make_last(&mut pool, new, None)?.superblock;
+    let MadeLast { superblock, pages, worn } = make_last(&mut pool, new, None)?;
+    forget_inodes(&pool, new, pages, &worn);
     pm.fence(pm.stream(PmAddr::new(0, 0), &superblock, Purpose::Other)).end();
     Ok(())
 }
@@ -440,7 +442,23 @@ pub fn slot_waits(pm: &Pm, new: &NewSlot<'_>) -> Result<()> {
     index_behind_last(&pool)?;
     let pages = pages_of(new, SLOT_BYTES_MIN)?;
     let worn = worn_so_far(new.pm, &pool)?;
-    let_wait(&pool, new, pages, worn.lines > 0)
+    let_wait(&pool, new, pages, worn.lines > 0)?;
+    forget_inodes(&pool, new, pages, &worn);
+    Ok(())
+}
+
+/// Takes the pages of inodes from a slot that was this pool's before, durably: a repair knows such pages by what
+/// they have, and takes those that nobody names for pages whose word is lost.
+fn forget_inodes(pool: &Pool, new: &NewSlot<'_>, pages: u64, worn: &WearLine) {
+    if worn.lines == 0 {
+        return;
+    }
+    let places = (FIRST_FREE_PAGE..pages - 1).map(|page| PmAddr::new(0, page * PAGE));
+    let of_pool = places.filter(|page| !blocks_in(new.pm, pool.seed, *page).is_empty());
+    let erased = of_pool.fold(Flushed::none(), |pending, page| {
+        pending.and(new.pm.stream_zero(page, PAGE, Purpose::Inode))
+    });
+    new.pm.fence(erased).end();
 }
 
 /// The least bytes of a slot that comes, for another to go where that is said.
@@ -513,6 +531,7 @@ pub fn replace_slot(
     let pages = pages_of(new, least_for(&pool, Some(slot))?)?;
     let worn = worn_so_far(new.pm, &pool)?;
     let_wait(&pool, new, pages, worn.lines > 0)?;
+    forget_inodes(&pool, new, pages, &worn);
     let (mut pending, mut done) = (Flushed::none(), 0);
     let total = used_in(&pool, &opened.pages, slot).count() as u64;
     for page in used_in(&pool, &opened.pages, slot).chain(own_pages(slot)) {
@@ -561,6 +580,7 @@ pub fn take_lost_place(pm: &Pm, new: &NewSlot<'_>) -> Result<u8> {
     pm.fence(pool.write_back(pm)).end();
     blank(new.pm, pages, worn.lines > 0);
     let_wait(&pool, new, pages, worn.lines > 0)?;
+    forget_inodes(&pool, new, pages, &worn);
     let seed = pool.seed.addr(PmAddr::new(lost, 0));
     let state = SlotState { seq: 1, session: pool.state.session.into(), ..SlotState::default() };
     let place = PmAddr::new(0, slot_state_place(state.seq));

@@ -14,11 +14,11 @@ use novale_layout::{INODES_PER_CHUNK, INODES_PER_PAGE, PAGE, PmAddr, WORDS_PER_P
 use novale_pm::{Flushed, Pm, Purpose};
 
 use crate::base::error::{Error, Result};
+use crate::inode::media::blocks_in;
 use crate::life::open::refuse_without_root;
 use crate::life::slots::set_given_up;
 use crate::offline::check::{check, missing_slot};
 use crate::offline::repair::gather::{Gathered, gather};
-use crate::offline::repair::words::blocks_in;
 use crate::offline::repair::{Help, Repair, RepairReport};
 use crate::op::journal::lane_pages;
 use crate::pool::Pool;

@@ -14,9 +14,9 @@ use novale_pm::Pm;
 
 use crate::base::error::Result;
 use crate::inode::chunks::Lost;
+use crate::inode::media::blocks_in;
 use crate::offline::repair::Repair;
 use crate::offline::repair::gather::Gathered;
-use crate::offline::repair::words::blocks_in;
 use crate::pool::Pool;
 
 /// Rounds: a page of the second level that is found has tables in it.

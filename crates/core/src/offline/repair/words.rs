@@ -9,13 +9,12 @@
 
 use std::collections::BTreeMap;
 
-use novale_layout::{
-    INODE_SIZE, INODES_PER_CHUNK, INODES_PER_PAGE, IdentityLine, Ino, PmAddr, Seed,
-};
+use novale_layout::{INODES_PER_CHUNK, INODES_PER_PAGE, PmAddr};
 use novale_pm::Pm;
 
 use crate::base::error::Result;
 use crate::base::extent::Extent;
+use crate::inode::media::blocks_in;
 use crate::offline::repair::Repair;
 use crate::offline::repair::gather::Gathered;
 use crate::pool::Pool;
@@ -142,22 +141,4 @@ fn words(pm: &Pm, all: &Gathered) -> Vec<Word> {
         }
     }
     words
-}
-
-/// The blocks of 16 numbers of which inodes lie in a page, each in its place.
-pub(super) fn blocks_in(pm: &Pm, pool: Seed, page: PmAddr) -> Vec<u64> {
-    let mut blocks = Vec::new();
-    for index in 0..INODES_PER_PAGE {
-        let Ok(line) = pm.load_line(page.add(index * INODE_SIZE)) else { continue };
-        let ino: Ino = IdentityLine::peek_ino(&line);
-        if !ino.is_valid() || ino.get() % INODES_PER_PAGE != index {
-            continue;
-        }
-        let proved = IdentityLine::decode(&line, pool.ino(ino)).is_ok();
-        let block = ino.get() / INODES_PER_PAGE;
-        if proved && !blocks.contains(&block) {
-            blocks.push(block);
-        }
-    }
-    blocks
 }
