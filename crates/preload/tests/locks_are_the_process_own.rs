@@ -99,6 +99,14 @@ mod tasks {
         // The library kept what it had opened to hand this one over, until the program was run.
         staying(File::open(path()).unwrap());
         assert!(is_held(fd));
+        // A child has no lock to keep anything for.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            unsafe { libc::_exit(i32::from(descriptors() != 2)) };
+        }
+        let mut status = 0;
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!(status, 0);
         panic!("{}", run("tasks::has_lock_still", fd));
     }
 

@@ -123,6 +123,7 @@ fn fork(number: i64, args: &Args) -> Ret {
         table::after_fork();
         limits::after_fork();
         numbers::after_fork();
+        locks::after_fork();
         paths::after_fork();
         current().forget_ends();
         if is_parents {

@@ -152,9 +152,13 @@ pub(crate) fn forget(file: (usize, Ino)) {
     COUNT.store(files.len(), Ordering::Release);
     drop(files);
     unlock(file);
-    for kept in gone.kept {
-        words::forget_internal(kept);
-        sys!(libc::SYS_close, kept);
+    close(gone.kept);
+}
+
+fn close(kept: Vec<i32>) {
+    for fd in kept {
+        words::forget_internal(fd);
+        sys!(libc::SYS_close, fd);
         numbers::freed_any();
     }
 }
@@ -199,4 +203,11 @@ pub(crate) fn before_fork() {
 /// Called in parent and child.
 pub(crate) fn fork_done() {
     FILES.give();
+}
+
+/// In the child, which has none of its parent's locks: nothing is kept for them.
+pub(crate) fn after_fork() {
+    let files = std::mem::take(&mut *FILES.lock());
+    COUNT.store(0, Ordering::Release);
+    files.into_iter().for_each(|locked| close(locked.kept));
 }
