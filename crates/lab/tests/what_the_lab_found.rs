@@ -368,7 +368,7 @@ fn what_is_no_file_has_neither_data_nor_holes() {
 /// word in it that names the next page over it before any fence: which of the two would last was left to
 /// the machine.
 #[test]
-fn which_store_to_a_new_log_page_comes_last() {
+fn which_store_to_a_filled_log_page_comes_last() {
     let recorder = Arc::new(Recorder::default());
     let (fs, _) = fresh(&recorder);
     let ctx = Ctx { now_ns: 1, hint: 0 };
