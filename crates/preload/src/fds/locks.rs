@@ -209,5 +209,7 @@ pub(crate) fn fork_done() {
 pub(crate) fn after_fork() {
     let files = std::mem::take(&mut *FILES.lock());
     COUNT.store(0, Ordering::Release);
-    files.into_iter().for_each(|locked| close(locked.kept));
+    for locked in files {
+        close(locked.kept);
+    }
 }
