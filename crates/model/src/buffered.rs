@@ -1,6 +1,8 @@
 //! Files whose writes are buffered: a crash leaves of each a first part of its writes, all of those at
 //! least that came before its last sync. Names and attributes are as ever.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use crate::contents::Contents;
 use crate::state::{Body, Model};
 use crate::types::{Attr, Ino};
@@ -84,6 +86,14 @@ impl Model {
         }
     }
 
+    /// The same of both times.
+    pub(crate) fn touch_earlier(&mut self, ino: Ino, now_ns: i64) {
+        self.change_earlier(ino, now_ns);
+        if let Some(Body::File(contents)) = self.inodes.get_mut(&ino).map(|inode| &mut inode.body) {
+            contents.earlier.iter_mut().for_each(|earlier| earlier.mtime_ns = now_ns);
+        }
+    }
+
     /// A file turned out to be so: nothing else comes back any more.
     pub(crate) fn earlier_turn_out(&mut self, ino: Ino, found: &Contents, found_attr: &Attr) {
         let Some(inode) = self.inodes.get_mut(&ino) else { return };
@@ -91,8 +101,21 @@ impl Model {
         if contents.earlier.is_empty() {
             return;
         }
-        // What was stored through a mapping is as durable as it was.
-        let loose = std::mem::take(&mut contents.loose);
+        // What was stored through a mapping is as durable as it was in each state that this may be: a write that
+        // is taken back has not made it so.
+        let mut loose = BTreeMap::<u64, BTreeSet<[u8; 8]>>::new();
+        let earlier = contents.earlier.iter().map(|earlier| (&earlier.contents, earlier.mtime_ns));
+        let states = earlier.chain([(&*contents, inode.attr.mtime_ns)]);
+        for (state, mtime_ns) in states {
+            if !state.allows(found) || mtime_ns != found_attr.mtime_ns {
+                continue;
+            }
+            let mut state = state.clone();
+            state.turn_out(found, false);
+            for (unit, olds) in state.loose {
+                loose.entry(unit).or_default().extend(olds);
+            }
+        }
         contents.clone_from(found);
         contents.loose = loose;
         let Attr { size, mtime_ns, ctime_ns, .. } = *found_attr;
@@ -105,6 +128,37 @@ mod tests {
     use super::*;
     use crate::tree::Tree;
     use crate::types::{Atime, Kind, NewInode, SetAttr};
+
+    #[test]
+    fn a_store_that_was_not_durable_is_not_by_a_write_that_is_taken_back() {
+        let mut model = Model::new(0o755, 0, 0, 0, Atime::Noatime).buffering(true);
+        let new =
+            NewInode { kind: Kind::File, mode: 0o644, uid: 0, gid: 0, rdev: 0, target: Vec::new() };
+        let ino = model.create(Ino::ROOT, b"f", &new, 1).unwrap().ino;
+        model.write(ino, 0, &[1; 8], 2).unwrap();
+        model.sync(ino);
+        let before = Tree::of(&model).unwrap();
+        model.map(ino).unwrap();
+        model.store(ino, 0, &[2; 8], 2).unwrap();
+        model.unmap(ino);
+        let stored = Tree::of(&model).unwrap();
+        model.write(ino, 0, &[3; 8], 4).unwrap();
+        // The process dies, and the bytes of the mapping stay in the caches.
+        model.turn_out(&stored, false);
+        assert!(Tree::of(&model).unwrap().allows(&stored));
+        assert!(Tree::of(&model).unwrap().allows(&before));
+        // A flush of no pages leaves its time, whatever comes back of the bytes.
+        model.write(ino, 0, &[4; 8], 5).unwrap();
+        model.flush(ino, 0, 0, 6).unwrap();
+        let found = Tree::of(&model).unwrap();
+        let mut taken_back = stored;
+        taken_back.for_each_attr(|attr| {
+            if attr.kind == Kind::File {
+                (attr.mtime_ns, attr.ctime_ns) = (6, 6);
+            }
+        });
+        assert!(found.allows(&taken_back));
+    }
 
     #[test]
     fn a_crash_leaves_a_first_part_of_the_writes_since_the_last_sync() {

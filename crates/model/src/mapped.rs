@@ -72,6 +72,7 @@ impl Model {
         }
         if inode.attr.mtime_ns < now_ns {
             self.touch_contents(ino, now_ns);
+            self.touch_earlier(ino, now_ns);
         }
         Ok(())
     }
