@@ -176,7 +176,8 @@ pub(crate) struct MountArgs {
     /// [default: auto]
     #[arg(long, value_enum)]
     pub(crate) form: Option<FormArg>,
-    /// How files' bytes are written. For comparisons: auto takes what suits a write [default: auto].
+    /// How files' bytes are written. For comparisons: auto takes what suits a write [default: the pool's, else
+    /// auto].
     #[arg(long, value_enum)]
     pub(crate) method: Option<MethodArg>,
     /// How the slots are used, where there are several. For comparisons: wasa wears them evenly [default:
@@ -186,8 +187,8 @@ pub(crate) struct MountArgs {
     /// What method lawn takes for a slot: 64, 128, 256, 512 or 1024 bytes [default: 64].
     #[arg(long, value_parser = parse_lawn_slot, value_name = "BYTES")]
     pub(crate) lawn_slot: Option<SlotLines>,
-    /// When writes become durable to files that don't say so themselves (`novale set --mode`). Without it,
-    /// before they return, for all files [default: strict].
+    /// When writes become durable to files that don't say so themselves (`novale set --mode`) [default: the
+    /// pool's; where that has none, before they return, for all files].
     #[arg(long, value_enum)]
     pub(crate) mode: Option<ModeArg>,
     /// Memory for bytes that are not durable yet, in mode buffered, in bytes or with a suffix [default: a
@@ -488,7 +489,7 @@ impl ValueEnum for ChosenMode {
     fn to_possible_value(&self) -> Option<PossibleValue> {
         match self.0 {
             Some(mode) => mode.to_possible_value(),
-            None => Some(PossibleValue::new("none").help("The mount's default")),
+            None => Some(PossibleValue::new("none").help("The mount's default, or the pool's")),
         }
     }
 }
@@ -516,7 +517,7 @@ impl ValueEnum for ChosenMethod {
     fn to_possible_value(&self) -> Option<PossibleValue> {
         match self.0 {
             Some(method) => method.to_possible_value(),
-            None => Some(PossibleValue::new("none").help("The mount's default")),
+            None => Some(PossibleValue::new("none").help("The mount's default, or the pool's")),
         }
     }
 }
