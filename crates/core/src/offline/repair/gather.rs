@@ -370,7 +370,7 @@ impl Inode {
 pub(super) fn gather(
     pm: &Pm,
     pool: &Pool,
-    adopted: &[(u64, Vec<PmAddr>)],
+    adopted: &BTreeMap<u64, Vec<PmAddr>>,
     exec: &dyn Executor,
     progress: &(dyn Fn(Progress) + Sync),
 ) -> Result<Gathered> {
@@ -612,6 +612,17 @@ impl Gathered {
             let pages = (FIRST_FREE_PAGE..header.pages - 1).filter(free);
             pages.map(|page| PmAddr::new(header.index, page * PAGE))
         })
+    }
+
+    /// The pages that nobody has and that have inodes in them, by the blocks of 16 numbers of those.
+    pub(super) fn unmarked_blocks(&self, pm: &Pm, pool: &Pool) -> BTreeMap<u64, Vec<PmAddr>> {
+        let mut found: BTreeMap<u64, Vec<PmAddr>> = BTreeMap::new();
+        for page in self.unmarked(pool) {
+            for block in media::blocks_in(pm, pool.seed, page) {
+                found.entry(block).or_default().push(page);
+            }
+        }
+        found
     }
 
     /// Pages that a slot which is not there had at least, but for its last.

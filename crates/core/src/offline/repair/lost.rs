@@ -14,7 +14,6 @@ use novale_layout::{INODES_PER_CHUNK, INODES_PER_PAGE, PAGE, PmAddr, WORDS_PER_P
 use novale_pm::{Flushed, Pm, Purpose};
 
 use crate::base::error::{Error, Result};
-use crate::inode::media::blocks_in;
 use crate::life::open::refuse_without_root;
 use crate::life::slots::set_given_up;
 use crate::offline::check::{check, missing_slot};
@@ -24,7 +23,7 @@ use crate::op::journal::lane_pages;
 use crate::pool::Pool;
 
 /// The inode pages of chunks whose tables are lost, by the chunks' numbers.
-type Adopted = Vec<(u64, Vec<PmAddr>)>;
+type Adopted = BTreeMap<u64, Vec<PmAddr>>;
 
 /// A table that is lost: the word that names it, and the number of its chunk.
 struct LostTable {
@@ -105,18 +104,12 @@ impl Repair<'_, '_> {
         let mut adopted: Adopted =
             tables.iter().map(|table| (table.chunk, vec![PmAddr::NULL; count])).collect();
         let blocks = INODES_PER_CHUNK / INODES_PER_PAGE;
-        let mut found: BTreeMap<u64, Vec<PmAddr>> = BTreeMap::new();
-        for page in all.unmarked(pool) {
-            for block in blocks_in(self.pm, pool.seed, page) {
-                found.entry(block).or_default().push(page);
-            }
-        }
-        for (block, pages) in found {
+        for (block, pages) in all.unmarked_blocks(self.pm, pool) {
             // Of two pages of the same numbers it is not known which is theirs.
             let [page] = pages.as_slice() else { continue };
-            let chunk = adopted.iter_mut().find(|(chunk, _)| *chunk == block / blocks);
+            let chunk = adopted.get_mut(&(block / blocks));
             let index = usize::try_from(block % blocks).unwrap_or(usize::MAX);
-            if let Some(place) = chunk.and_then(|(_, pages)| pages.get_mut(index)) {
+            if let Some(place) = chunk.and_then(|pages| pages.get_mut(index)) {
                 *place = *page;
             }
         }
@@ -142,8 +135,7 @@ impl Repair<'_, '_> {
     /// Makes tables anew that are lost: each is durable before the word that names it changes.
     fn make_tables(&mut self, pool: &Pool, all: &Gathered, adopted: &Adopted) -> Result<()> {
         for LostTable { word, chunk } in self.lost_tables(all) {
-            let pages = adopted.iter().find(|(of, _)| *of == chunk).map(|(_, pages)| &pages[..]);
-            let pages = pages.unwrap_or_default();
+            let pages = adopted.get(&chunk).map(Vec::as_slice).unwrap_or_default();
             let table = self.writer(pool, all).take_page()?;
             self.pm.fence(self.pm.stream_zero(table, PAGE, Purpose::Inode)).end();
             let words = (0..).zip(pages).filter(|(_, page)| !page.is_null());

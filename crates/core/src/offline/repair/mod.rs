@@ -154,7 +154,7 @@ struct Repair<'a, 'h> {
 
 impl Repair<'_, '_> {
     fn gather(&mut self, pool: &Pool) -> Result<Gathered> {
-        gather(self.pm, pool, &[], self.help.exec, self.help.progress)
+        gather(self.pm, pool, &BTreeMap::new(), self.help.exec, self.help.progress)
     }
 
     fn changed(&mut self, at: PmAddr, what: impl Into<String>) {

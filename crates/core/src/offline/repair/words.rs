@@ -7,8 +7,6 @@
 //!
 //! Crash points. Each word is one store of eight bytes.
 
-use std::collections::BTreeMap;
-
 use novale_layout::{INODES_PER_CHUNK, INODES_PER_PAGE, PmAddr};
 use novale_pm::Pm;
 
@@ -85,12 +83,7 @@ impl Repair<'_, '_> {
     /// Words that name no page, or one without any of their inodes that is another's, and the one page
     /// that is theirs.
     fn orphans(&self, pool: &Pool, all: &Gathered) -> Vec<(Word, PmAddr)> {
-        let mut found: BTreeMap<u64, Vec<PmAddr>> = BTreeMap::new();
-        for at in all.unmarked(pool) {
-            for block in blocks_in(self.pm, pool.seed, at) {
-                found.entry(block).or_default().push(at);
-            }
-        }
+        let found = all.unmarked_blocks(self.pm, pool);
         let wrong = wrong_words(self.pm, pool, all);
         let words = words(self.pm, all).into_iter();
         let unnamed = words.filter(|word| word.page.is_null() || wrong.contains(word));
