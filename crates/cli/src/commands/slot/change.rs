@@ -16,7 +16,7 @@ use crate::holders::holder;
 use crate::mounts::leaving::{settle, with_bar};
 use crate::pools::locked::PoolLock;
 use crate::pools::slot_files::{self, Changed};
-use crate::pools::slots::{self, is_gone, without};
+use crate::pools::slots::{self, Found, is_gone, without};
 
 /// What was done, as JSON shows it.
 #[derive(Debug, Serialize)]
@@ -166,8 +166,12 @@ fn take_back(args: &SlotReplaceArgs, pool: &[PathBuf], old: &Path, new: &Path) -
 }
 
 /// The number of a slot, if these are all slots of a pool and it is one of them.
-pub(super) fn place_of(pool: &[PathBuf], slot: &Path) -> Option<u8> {
-    let found = slots::find(pool).ok()?;
+fn place_of(pool: &[PathBuf], slot: &Path) -> Option<u8> {
+    place_in(&slots::find(pool).ok()?, slot)
+}
+
+/// The number of a slot of a pool.
+pub(super) fn place_in(found: &Found, slot: &Path) -> Option<u8> {
     let place = found.paths.iter().position(|path| path.as_path() == slot)?;
     u8::try_from(place).ok()
 }

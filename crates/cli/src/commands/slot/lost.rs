@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::base::args::SlotReplaceArgs;
 use crate::base::progress::{AllCpus, Bar};
-use crate::commands::slot::change::{ComingSlot, one, place_of, tell, with};
+use crate::commands::slot::change::{ComingSlot, one, place_in, tell, with};
 use crate::commands::slot::{in_use, named};
 use crate::holders::holder;
 use crate::mounts::leaving::{settle, with_bar};
@@ -40,17 +40,18 @@ pub(super) fn replace(args: &SlotReplaceArgs) -> Result<()> {
     if in_use::find(&others)?.is_some() {
         bail!("the pool is mounted, and has no slot that is lost");
     }
-    if let Some(slot) = place_of(&after, &new).filter(|_| is_at_end(&after)) {
+    let already = || place_in(&at_end(&after)?, &new);
+    if let Some(slot) = already() {
         return tell(args.new.json, "replaced", true, Some(slot), &new);
     }
-    if is_at_end(&before) {
+    if at_end(&before).is_some() {
         bail!("{} can be read: replace it without --lost, which keeps what it has", old.display());
     }
     let found = remaining::find(&others)?;
     let lost = lost_slot(&found)?;
     let lock = holder::lock(&found.paths)?;
     // Another call may have come to its end while the lock was waited for.
-    if let Some(slot) = place_of(&after, &new).filter(|_| is_at_end(&after)) {
+    if let Some(slot) = already() {
         return tell(args.new.json, "replaced", true, Some(slot), &new);
     }
     let found = remaining::find(&others)?;
@@ -79,9 +80,9 @@ pub(super) fn replace(args: &SlotReplaceArgs) -> Result<()> {
     say!("{}", serde_json::to_string_pretty(&facts)?)
 }
 
-/// Whether these are all slots of a pool of which none is being given up.
-fn is_at_end(pool: &[PathBuf]) -> bool {
-    slots::find(pool).is_ok_and(|found| found.info.given_up.is_none())
+/// The pool, if these are all of its slots and none is being given up.
+fn at_end(pool: &[PathBuf]) -> Option<Found> {
+    slots::find(pool).ok().filter(|found| found.info.given_up.is_none())
 }
 
 /// The number of the one slot that is not there.
