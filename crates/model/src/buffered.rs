@@ -81,16 +81,19 @@ impl Model {
 
     /// A change of its attributes is there whatever a crash leaves of a file's writes.
     pub(crate) fn change_earlier(&mut self, ino: Ino, now_ns: i64) {
-        if let Some(Body::File(contents)) = self.inodes.get_mut(&ino).map(|inode| &mut inode.body) {
-            contents.earlier.iter_mut().for_each(|earlier| earlier.ctime_ns = now_ns);
-        }
+        self.each_earlier(ino, |earlier| earlier.ctime_ns = now_ns);
     }
 
     /// The same of both times.
     pub(crate) fn touch_earlier(&mut self, ino: Ino, now_ns: i64) {
-        self.change_earlier(ino, now_ns);
+        self.each_earlier(ino, |earlier| {
+            (earlier.mtime_ns, earlier.ctime_ns) = (now_ns, now_ns);
+        });
+    }
+
+    fn each_earlier(&mut self, ino: Ino, change: impl FnMut(&mut Earlier)) {
         if let Some(Body::File(contents)) = self.inodes.get_mut(&ino).map(|inode| &mut inode.body) {
-            contents.earlier.iter_mut().for_each(|earlier| earlier.mtime_ns = now_ns);
+            contents.earlier.iter_mut().for_each(change);
         }
     }
 
@@ -129,12 +132,18 @@ mod tests {
     use crate::tree::Tree;
     use crate::types::{Atime, Kind, NewInode, SetAttr};
 
-    #[test]
-    fn a_store_that_was_not_durable_is_not_by_a_write_that_is_taken_back() {
-        let mut model = Model::new(0o755, 0, 0, 0, Atime::Noatime).buffering(true);
+    /// With an empty file.
+    fn with_file(buffers: bool) -> (Model, Ino) {
+        let mut model = Model::new(0o755, 0, 0, 0, Atime::Noatime).buffering(buffers);
         let new =
             NewInode { kind: Kind::File, mode: 0o644, uid: 0, gid: 0, rdev: 0, target: Vec::new() };
         let ino = model.create(Ino::ROOT, b"f", &new, 1).unwrap().ino;
+        (model, ino)
+    }
+
+    #[test]
+    fn a_store_that_was_not_durable_is_not_by_a_write_that_is_taken_back() {
+        let (mut model, ino) = with_file(true);
         model.write(ino, 0, &[1; 8], 2).unwrap();
         model.sync(ino);
         let before = Tree::of(&model).unwrap();
@@ -162,10 +171,7 @@ mod tests {
 
     #[test]
     fn a_crash_leaves_a_first_part_of_the_writes_since_the_last_sync() {
-        let mut model = Model::new(0o755, 0, 0, 0, Atime::Noatime).buffering(true);
-        let new =
-            NewInode { kind: Kind::File, mode: 0o644, uid: 0, gid: 0, rdev: 0, target: Vec::new() };
-        let ino = model.create(Ino::ROOT, b"f", &new, 1).unwrap().ino;
+        let (mut model, ino) = with_file(true);
         let mut trees = vec![Tree::of(&model).unwrap()];
         for (offset, now_ns) in [(20, 2), (30, 3), (40, 4)] {
             model.write(ino, offset, &[1; 10], now_ns).unwrap();
@@ -184,8 +190,7 @@ mod tests {
         let mode = SetAttr { mode: Some(0o600), ..SetAttr::default() };
         model.setattr(ino, &mode, 9).unwrap();
         assert!((0..4).all(|index| !allows(&model, index)));
-        let mut first = Model::new(0o755, 0, 0, 0, Atime::Noatime);
-        let ino = first.create(Ino::ROOT, b"f", &new, 1).unwrap().ino;
+        let (mut first, ino) = with_file(false);
         first.setattr(ino, &mode, 9).unwrap();
         let found = Tree::of(&first).unwrap();
         assert!(Tree::of(&model).unwrap().allows(&found));
@@ -197,10 +202,7 @@ mod tests {
     /// What was stored through a mapping is loose still when a write turns out to be lost: its length stayed.
     #[test]
     fn a_lost_write_goes_from_a_file_that_was_mapped() {
-        let mut model = Model::new(0o755, 0, 0, 0, Atime::Noatime).buffering(true);
-        let new =
-            NewInode { kind: Kind::File, mode: 0o644, uid: 0, gid: 0, rdev: 0, target: Vec::new() };
-        let ino = model.create(Ino::ROOT, b"f", &new, 1).unwrap().ino;
+        let (mut model, ino) = with_file(true);
         model.write(ino, 0, &[1], 2).unwrap();
         model.map(ino).unwrap();
         model.store(ino, 0, &[2], 3).unwrap();
