@@ -131,7 +131,7 @@ pub(crate) fn run(common: &Common, options: &Options) -> Result<Vec<Report>> {
     if options.figure.contains(&13) {
         let read = options.traces.iter().map(|path| Trace::read(path));
         let shaped = shapes::ALL.iter().filter(|shape| common.wants(shape.name));
-        for trace in read.chain(shaped.map(|shape| Ok(Trace::shaped(shape)))) {
+        for trace in read.chain(shaped.map(|shape| Ok(Trace::made(shape.name, shape.calls())))) {
             let trace = trace?;
             let (report, accuracy) = hinfs_trace::measure(common, &trace, BARS, device)?;
             reports.push(report);
@@ -140,7 +140,7 @@ pub(crate) fn run(common: &Common, options: &Options) -> Result<Vec<Report>> {
     }
     if options.figure.contains(&4) {
         for pattern in shapes::PATTERNS.iter().filter(|pattern| common.wants(pattern.name)) {
-            let trace = Trace::of_pattern(pattern);
+            let trace = Trace::made(pattern.name, pattern.calls());
             let (report, _) = hinfs_trace::measure(common, &trace, MODEL_BARS, device)?;
             reports.push(report);
         }

@@ -12,7 +12,6 @@ use crate::hinfs::{Accuracy, Bar, ratio, while_written_back};
 use crate::hinfs_model::by_blocks;
 use crate::place::{MB, Place};
 use crate::report::{Cell, Report};
-use crate::shapes::{Pattern, Shape};
 use crate::stats::median;
 use crate::target::{Handle, Open, Target};
 use crate::trace::{self, Call};
@@ -38,12 +37,8 @@ impl Trace {
         Ok(Self { name, calls: trace::read(path)? })
     }
 
-    pub(crate) fn shaped(shape: &Shape) -> Self {
-        Self { name: shape.name.to_owned(), calls: shape.calls() }
-    }
-
-    pub(crate) fn of_pattern(pattern: &Pattern) -> Self {
-        Self { name: pattern.name.to_owned(), calls: pattern.calls() }
+    pub(crate) fn made(name: &str, calls: Vec<Call>) -> Self {
+        Self { name: name.to_owned(), calls }
     }
 
     fn bytes(&self) -> u64 {
