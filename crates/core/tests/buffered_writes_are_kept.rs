@@ -5,17 +5,16 @@
 mod support;
 
 use std::mem::ManuallyDrop;
-use std::panic::Location;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use novale_arena::{Arena, ClientInfo, PidInfo};
 use novale_core::{
     BufferRules, Ctx, Error, Fallocate, FileKind, Form, Fs, Ino, MkfsOptions, Mode, NewInode, Node,
     OpenOptions, RenameMode, Serial, SetAttr, SetXattr, WriteBack, has_left_behind, mkfs,
 };
-use novale_layout::PmAddr;
-use novale_pm::{Observer, Pm, PmOptions, Purpose, SlotLock, SlotSpec, StoreEvent};
+use novale_pm::{Observer, Pm, PmOptions, Purpose, SlotLock, SlotSpec};
+use support::stop::StopAt;
 use support::{MB, open_as, pool, verify};
 use tempfile::NamedTempFile;
 
@@ -308,40 +307,10 @@ fn what_clients_that_all_died_have_buffered_is_written_back() {
     verify(fs.pm());
 }
 
-/// Stops its client for ever before one of its stores, write-backs and fences.
-struct StopAt {
-    events_left: AtomicU64,
-    has_ended: AtomicBool,
-}
-
-impl StopAt {
-    fn event(&self) {
-        let counted = |left: u64| left.checked_sub(1);
-        if self.events_left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, counted).is_err() {
-            self.has_ended.store(true, Ordering::SeqCst);
-            loop {
-                std::thread::park();
-            }
-        }
-    }
-}
-
-impl Observer for StopAt {
-    fn store(&self, _: StoreEvent<'_>) {
-        self.event();
-    }
-    fn write_back(&self, _: PmAddr, _: u64, _: Purpose, _: &'static Location<'static>) {
-        self.event();
-    }
-    fn fence(&self, _: &'static Location<'static>) {
-        self.event();
-    }
-}
-
 /// A client whose process began then ends the session of dead ones, and dies at this event; whether it came
 /// through before.
 fn ends_and_dies(left: &Abandoned, start_time: u64, event: u64) -> bool {
-    let stop = Arc::new(StopAt { events_left: event.into(), has_ended: false.into() });
+    let stop = StopAt::new(event);
     let observer: Option<Arc<dyn Observer>> = Some(stop.clone());
     let options = PmOptions { lock: SlotLock::Held, observer, ..PmOptions::default() };
     let pm = Pm::open(&[SlotSpec::new(left.slot.path())], &options).unwrap();
@@ -351,12 +320,9 @@ fn ends_and_dies(left: &Abandoned, start_time: u64, event: u64) -> bool {
     let ending = std::thread::spawn(move || {
         assert!(Fs::end_session_of_dead(pm, &arena, 11, process).unwrap());
     });
-    while !stop.has_ended.load(Ordering::SeqCst) {
-        if ending.is_finished() {
-            ending.join().unwrap();
-            return true;
-        }
-        std::thread::yield_now();
+    if !stop.stops(&ending) {
+        ending.join().unwrap();
+        return true;
     }
     left.lives.store(0, Ordering::SeqCst);
     false

@@ -7,9 +7,11 @@
     reason = "a test panics and tells"
 )]
 
-use std::panic::Location;
+#[path = "../../core/tests/support/stop.rs"]
+mod stop;
+
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use fastrand::Rng;
 use novale_arena::{Arena, ClientInfo, PidInfo};
@@ -19,8 +21,8 @@ use novale_core::{
 use novale_lab::crash::{Effort, Hardware, Recorder, What, images};
 use novale_lab::diff::{check_opened, make_pool, open_pool};
 use novale_lab::pool_file::PoolFile;
-use novale_layout::PmAddr;
-use novale_pm::{Observer, Pm, PmOptions, Purpose, SlotLock, StoreEvent};
+use novale_pm::{Both, Observer, Pm, PmOptions, SlotLock};
+use stop::StopAt;
 
 const CTX: Ctx = Ctx { now_ns: 10, hint: 0 };
 const SLOT: u64 = 4 << 20;
@@ -29,46 +31,6 @@ const DEAD: u64 = u64::MAX;
 const ENDS: u64 = DEAD - 1;
 /// Images of a cut that are opened.
 const IMAGES_AT_A_FENCE: usize = 6;
-
-/// Hears what happens, and stops its client for ever before one of the events.
-struct Dying {
-    recorder: Arc<Recorder>,
-    events_left: AtomicU64,
-    has_died: AtomicBool,
-}
-
-impl Dying {
-    fn event(&self) {
-        let counted = |left: u64| left.checked_sub(1);
-        if self.events_left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, counted).is_err() {
-            self.has_died.store(true, Ordering::SeqCst);
-            loop {
-                std::thread::park();
-            }
-        }
-    }
-}
-
-impl Observer for Dying {
-    fn store(&self, event: StoreEvent<'_>) {
-        self.event();
-        self.recorder.store(event);
-    }
-    fn write_back(
-        &self,
-        addr: PmAddr,
-        len: u64,
-        purpose: Purpose,
-        site: &'static Location<'static>,
-    ) {
-        self.event();
-        self.recorder.write_back(addr, len, purpose, site);
-    }
-    fn fence(&self, site: &'static Location<'static>) {
-        self.event();
-        self.recorder.fence(site);
-    }
-}
 
 fn map(pool: &PoolFile, observer: Arc<dyn Observer>) -> Pm {
     let options =
@@ -133,25 +95,23 @@ fn left_by_death(event: u64) -> Left {
     };
     let pm = map(&pool, recorder.clone());
     let first = Fs::open(pm, arena.clone(), &options, &Serial, &|_| ()).unwrap();
-    let dying = Arc::new(Dying {
-        recorder: recorder.clone(),
-        events_left: u64::MAX.into(),
-        has_died: false.into(),
-    });
+    let stop = StopAt::new(u64::MAX);
+    let dying = Arc::new(Both(stop.clone(), recorder.clone()));
     let process = PidInfo { start_time: DEAD, ..PidInfo::current() };
     let options = OpenOptions::of_arena(&arena);
-    let dead = Fs::attach(map(&pool, dying.clone()), &arena, &options, process).unwrap();
+    let dead = Fs::attach(map(&pool, dying), &arena, &options, process).unwrap();
     let files = [create(&first, "f"), create(&first, "g")];
     live(&dead, files);
     first.close().unwrap();
-    dying.events_left.store(event, Ordering::SeqCst);
+    stop.set(event);
     let end = std::thread::spawn(move || {
         // It is killed: nothing is closed.
         let dead = std::mem::ManuallyDrop::new(dead);
         dead.sync_all(&CTX).unwrap();
     });
-    while !(dying.has_died.load(Ordering::SeqCst) || end.is_finished()) {
-        std::thread::yield_now();
+    let is_done = !stop.stops(&end);
+    if is_done {
+        end.join().unwrap();
     }
     lives.store(ENDS, Ordering::SeqCst);
     let mut hardware = Hardware::zeroed(&[SLOT]);
@@ -160,7 +120,6 @@ fn left_by_death(event: u64) -> Left {
     }
     // No fence of its thread comes any more.
     hardware.forget_threads();
-    let is_done = end.is_finished();
     Left { pool, recorder, hardware, arena, files, is_done }
 }
 

@@ -50,7 +50,7 @@ pub use counters::{ASKED_KINDS, Asked, CountSource, CountWords, Counters, Purpos
 pub use cpu::WriteBackKind;
 pub use device::{Bandwidth, Device, DeviceError, MODEL_WORDS, Model};
 pub use error::{OutOfRange, PmError};
-pub use observer::{Observer, StoreEvent, StoreKind};
+pub use observer::{Both, Observer, StoreEvent, StoreKind};
 pub use options::{PmOptions, SlotKind, SlotLock, SlotMemory, SlotSpec};
 pub use pm::{Pm, SPARE_SLOTS};
 pub use purpose::Purpose;

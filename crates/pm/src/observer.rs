@@ -72,7 +72,13 @@ pub trait Observer: Send + Sync {
 }
 
 /// Two who watch: the first one is told first.
-pub(crate) struct Both(pub(crate) Arc<dyn Observer>, pub(crate) Arc<dyn Observer>);
+pub struct Both(pub Arc<dyn Observer>, pub Arc<dyn Observer>);
+
+impl std::fmt::Debug for Both {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Both").finish_non_exhaustive()
+    }
+}
 
 impl Observer for Both {
     fn store(&self, event: StoreEvent<'_>) {

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, clippy::unwrap_used, reason = "each test uses a part, and fails by panicking")]
 
+pub(crate) mod stop;
+
 use novale_arena::Arena;
 use novale_core::{Form, Fs, MkfsOptions, OpenOptions, Serial, check, mkfs};
 use novale_pm::{Pm, PmOptions};
