@@ -11,13 +11,12 @@ use std::path::{Path, PathBuf};
 
 use novale_core::repair::{Change, Help, RepairReport, SavedPiece, give_up_slot};
 use novale_core::{
-    Ctx, Error, Fs, Ino, MkfsOptions, NewInode, NewSlot, Node, OpenOptions, Placement, Result,
-    Serial, SetAttr, SetXattr, UpdatePolicy, XattrMode, inspect, mkfs, replace_slot,
-    take_back_slot, take_lost_place,
+    Ctx, Error, Fs, Ino, MkfsOptions, NewSlot, Node, OpenOptions, Placement, Result, Serial,
+    UpdatePolicy, inspect, mkfs, replace_slot, take_back_slot, take_lost_place,
 };
 use novale_layout::{FileKind, PAGE, PmAddr, Roots};
 use novale_pm::{Pm, PmOptions, Purpose, SlotSpec};
-use support::{MB, open_as, verify};
+use support::{MB, open_as, set_long_attribute, verify, write_over};
 use tempfile::TempDir;
 
 const CTX: Ctx = Ctx { now_ns: 5, hint: 0 };
@@ -93,9 +92,7 @@ fn give_up(pm: &Pm, new_pages: u64) -> Result<RepairReport> {
 }
 
 fn make(fs: &Fs, dir: Ino, name: &str, kind: FileKind) -> Ino {
-    let target: &[u8] = if kind == FileKind::Symlink { b"over there" } else { b"" };
-    let new = NewInode { kind, mode: 0o755, uid: 0, gid: 0, rdev: 0, target };
-    fs.create(&CTX, Node::current(dir), name.as_bytes(), &new).unwrap().ino
+    support::make(fs, &CTX, dir, name, kind)
 }
 
 /// Some are as long that pages of them lie in all slots, and their logs in one.
@@ -118,16 +115,8 @@ fn fill(fs: &Fs) {
             }
             continue;
         }
-        fs.write(&CTX, file, 0, &vec![9; contents(number).len()]).unwrap();
-        let update = Some((number % 2 == 1).then_some(UpdatePolicy::Lawn));
-        let by = SetAttr { update, ..SetAttr::default() };
-        fs.setattr(&CTX, Node::current(file), &by).unwrap();
-        for (at, bytes) in (0..).step_by(700).zip(contents(number).chunks(700)) {
-            fs.write(&CTX, file, at, bytes).unwrap();
-        }
-        let (mode, clear_set_gid) = (XattrMode::Any, false);
-        let long = SetXattr { name: b"user.long", value: &[3; 9000], mode, clear_set_gid };
-        fs.setxattr(&CTX, Node::current(file), &long).unwrap();
+        write_over(fs, &CTX, file, &contents(number), number % 2 == 1);
+        set_long_attribute(fs, &CTX, file);
     }
 }
 

@@ -6,13 +6,13 @@
 mod support;
 
 use novale_core::{
-    Ctx, Error, Fs, Ino, NewInode, NewSlot, Node, OpenOptions, Placement, Serial, SetAttr,
-    SetXattr, UpdatePolicy, XattrMode, add_slot, forget_slot, inspect, remove_last_slot,
-    replace_slot, room_to_leave, saved_wear, set_leaving, slot_header,
+    Ctx, Error, Fs, Ino, NewSlot, Node, OpenOptions, Placement, Serial, UpdatePolicy, add_slot,
+    forget_slot, inspect, remove_last_slot, replace_slot, room_to_leave, saved_wear, set_leaving,
+    slot_header,
 };
 use novale_layout::{FIRST_FREE_PAGE, FileKind, IdentityLine, PAGE, PmAddr, Seed, WEAR_PAGE};
 use novale_pm::{Pm, PmOptions, Purpose};
-use support::{MB, open_as, pool, verify};
+use support::{MB, open_as, pool, set_long_attribute, verify, write_over};
 
 const CTX: Ctx = Ctx { now_ns: 5, hint: 0 };
 const FILES: u64 = 60;
@@ -23,10 +23,7 @@ fn options() -> OpenOptions {
 }
 
 fn make(fs: &Fs, dir: Ino, name: &str, kind: FileKind) -> Ino {
-    let new = NewInode { kind, mode: 0o755, uid: 0, gid: 0, rdev: 0, target: b"over there" };
-    let target: &[u8] = if kind == FileKind::Symlink { new.target } else { b"" };
-    let new = NewInode { target, ..new };
-    fs.create(&CTX, Node::current(dir), name.as_bytes(), &new).unwrap().ino
+    support::make(fs, &CTX, dir, name, kind)
 }
 
 fn contents(number: u64) -> Vec<u8> {
@@ -40,19 +37,11 @@ fn fill(fs: &Fs) {
         make(fs, dir, "link", FileKind::Symlink);
         let gone = make(fs, dir, "gone", FileKind::File);
         let file = make(fs, dir, "file", FileKind::File);
-        fs.write(&CTX, file, 0, &vec![9; contents(number).len()]).unwrap();
         // Entries that end a page's slots stay, and name a page that need not be there any more.
-        let update = Some((number % 2 == 1).then_some(UpdatePolicy::Lawn));
-        let by = SetAttr { update, ..SetAttr::default() };
-        fs.setattr(&CTX, Node::current(file), &by).unwrap();
-        for (at, bytes) in (0..).step_by(700).zip(contents(number).chunks(700)) {
-            fs.write(&CTX, file, at, bytes).unwrap();
-        }
+        write_over(fs, &CTX, file, &contents(number), number % 2 == 1);
         fs.write(&CTX, gone, 0, &[1; 5000]).unwrap();
         fs.unlink(&CTX, Node::current(dir), b"gone").unwrap();
-        let (mode, clear_set_gid) = (XattrMode::Any, false);
-        let long = SetXattr { name: b"user.long", value: &[3; 9000], mode, clear_set_gid };
-        fs.setxattr(&CTX, Node::current(file), &long).unwrap();
+        set_long_attribute(fs, &CTX, file);
     }
 }
 

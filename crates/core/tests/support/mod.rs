@@ -5,7 +5,11 @@
 pub(crate) mod stop;
 
 use novale_arena::Arena;
-use novale_core::{Form, Fs, MkfsOptions, OpenOptions, Serial, check, mkfs};
+use novale_core::{
+    Ctx, Form, Fs, Ino, MkfsOptions, NewInode, Node, OpenOptions, Serial, SetAttr, SetXattr,
+    UpdatePolicy, XattrMode, check, mkfs,
+};
+use novale_layout::FileKind;
 use novale_pm::{Pm, PmOptions};
 
 pub(crate) const MB: u64 = 1 << 20;
@@ -30,4 +34,28 @@ pub(crate) fn open_as(pm: Pm, options: &OpenOptions) -> Fs {
 #[track_caller]
 pub(crate) fn verify(pm: &Pm) {
     assert_eq!(check(pm, &Serial, &|_| {}).unwrap().findings, []);
+}
+
+/// Makes a file, a directory or a link.
+pub(crate) fn make(fs: &Fs, ctx: &Ctx, dir: Ino, name: &str, kind: FileKind) -> Ino {
+    let target: &[u8] = if kind == FileKind::Symlink { b"over there" } else { b"" };
+    let new = NewInode { kind, mode: 0o755, uid: 0, gid: 0, rdev: 0, target };
+    fs.create(ctx, Node::current(dir), name.as_bytes(), &new).unwrap().ino
+}
+
+/// Writes a file, and over it in pieces of 700 bytes: in slots of shared pages, where `by_lawn` says so.
+pub(crate) fn write_over(fs: &Fs, ctx: &Ctx, file: Ino, contents: &[u8], by_lawn: bool) {
+    fs.write(ctx, file, 0, &vec![9; contents.len()]).unwrap();
+    let update = Some(by_lawn.then_some(UpdatePolicy::Lawn));
+    fs.setattr(ctx, Node::current(file), &SetAttr { update, ..SetAttr::default() }).unwrap();
+    for (at, bytes) in (0..).step_by(700).zip(contents.chunks(700)) {
+        fs.write(ctx, file, at, bytes).unwrap();
+    }
+}
+
+/// Gives a file an attribute that takes pages of its own.
+pub(crate) fn set_long_attribute(fs: &Fs, ctx: &Ctx, file: Ino) {
+    let (mode, clear_set_gid) = (XattrMode::Any, false);
+    let long = SetXattr { name: b"user.long", value: &[3; 9000], mode, clear_set_gid };
+    fs.setxattr(ctx, Node::current(file), &long).unwrap();
 }
