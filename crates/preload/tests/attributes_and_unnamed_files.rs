@@ -58,7 +58,7 @@ mod tasks {
     use std::os::unix::fs::{MetadataExt, OpenOptionsExt, symlink};
     use std::path::{Path, PathBuf};
 
-    use super::harness::PLACE;
+    use super::harness::{PLACE, exits_with};
 
     fn place() -> PathBuf {
         PathBuf::from(std::env::var_os(PLACE).unwrap())
@@ -287,9 +287,7 @@ mod tasks {
             let good = file.write_all(b"child").is_ok() && link(&file, &place().join("c")).is_ok();
             unsafe { libc::_exit(i32::from(!good)) };
         }
-        let mut status = 0;
-        assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
-        assert_eq!(status, 0);
+        assert_eq!(exits_with(pid), 0);
         let mut text = String::new();
         file.seek(SeekFrom::Start(0)).unwrap();
         file.read_to_string(&mut text).unwrap();
@@ -313,8 +311,7 @@ mod tasks {
             let good = unreadable.write_all(b" there").is_ok();
             unsafe { libc::_exit(i32::from(!good)) };
         }
-        let mut status = 0;
-        assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+        let status = exits_with(pid);
         assert_eq!((status, unreadable.metadata().unwrap().len()), (0, 11));
     }
 }

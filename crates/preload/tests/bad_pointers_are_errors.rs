@@ -52,7 +52,7 @@ mod tasks {
     use std::path::PathBuf;
     use std::sync::atomic::{AtomicU32, Ordering};
 
-    use super::harness::{PLACE, block_all_signals};
+    use super::harness::{PLACE, block_all_signals, exits_with};
 
     fn place() -> PathBuf {
         PathBuf::from(std::env::var_os(PLACE).unwrap())
@@ -114,9 +114,7 @@ mod tasks {
             what();
             unsafe { libc::_exit(99) };
         }
-        let mut status = 0;
-        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-        status
+        exits_with(child)
     }
 
     #[test]
@@ -217,8 +215,7 @@ mod tasks {
                     let all = made.unwrap_or(true) && (1..40).all(makes);
                     unsafe { libc::_exit(i32::from(!all)) };
                 }
-                let mut status = 0;
-                assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+                let status = exits_with(child);
                 assert_eq!(status, 0, "{resource} {more} {joins_before}");
             }
         }

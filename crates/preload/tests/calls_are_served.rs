@@ -132,6 +132,7 @@ fn what_a_program_has_handed_to_the_kernel_gives_its_space_back_when_it_is_remov
 }
 
 mod tasks {
+    use super::harness::exits_with;
     use super::*;
 
     #[test]
@@ -604,9 +605,7 @@ mod tasks {
                     && fs::write(path.with_extension(turn.to_string()), &text).is_ok();
                 unsafe { libc::_exit(i32::from(!good)) };
             }
-            let mut status = 0;
-            assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
-            assert_eq!(status, 0);
+            assert_eq!(exits_with(pid), 0);
             file.write_all(b"parent ").unwrap();
             let made = fs::read_to_string(path.with_extension(turn.to_string())).unwrap();
             assert_eq!(made, format!("child{turn} "));
@@ -630,8 +629,7 @@ mod tasks {
                 let set = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFL, flag) };
                 unsafe { libc::_exit(set) };
             }
-            let mut status = 0;
-            assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+            let status = exits_with(child);
             assert_eq!((status, shown()), (0, flag));
             file.write_all_at(b"2", 0).unwrap();
             assert_eq!(fs::read(place().join("f")).unwrap(), text);

@@ -150,7 +150,7 @@ mod tasks {
     use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
     use std::time::{Duration, Instant};
 
-    use super::harness::PLACE;
+    use super::harness::{PLACE, exits_with};
     use super::told;
 
     const FICLONE: u64 = 0x4004_9409;
@@ -192,8 +192,7 @@ mod tasks {
                 && unsafe { libc::faccessat(folder, name, libc::R_OK, 0) } == 0;
             unsafe { libc::_exit(i32::from(!has_it)) };
         }
-        let mut status = 0;
-        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        let status = exits_with(child);
         assert_eq!(status, 0, "what a child has of it");
     }
 
@@ -229,8 +228,7 @@ mod tasks {
                 });
                 unsafe { libc::_exit(i32::from(ran.is_err())) };
             }
-            let mut status = 0;
-            assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+            let status = exits_with(child);
             assert_eq!(status, 0, "way {index}");
         }
     }
@@ -259,14 +257,12 @@ mod tasks {
                         let read = file.read_at(&mut [0; 9], 0);
                         unsafe { libc::_exit(i32::from(!read.is_ok_and(|len| len == 4))) };
                     }
-                    let mut status = 0;
-                    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+                    let status = exits_with(child);
                     assert_eq!(status, 0, "what a child has of it");
                 });
                 unsafe { libc::_exit(i32::from(ran.is_err())) };
             }
-            let mut status = 0;
-            assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+            let status = exits_with(child);
             assert_eq!(status, 0, "a limit of {most}");
         }
     }
@@ -318,8 +314,7 @@ mod tasks {
                 let done = used_beside_closing(&path, child % 2 == 0);
                 unsafe { libc::_exit(i32::from(!done)) };
             }
-            let mut status = 0;
-            assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+            let status = exits_with(pid);
             assert_eq!(status, 0, "child {child}");
         }
     }

@@ -52,7 +52,7 @@ mod tasks {
     use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
     use std::path::{Path, PathBuf};
 
-    use super::harness::PLACE;
+    use super::harness::{PLACE, exits_with};
 
     fn place() -> PathBuf {
         PathBuf::from(std::env::var_os(PLACE).unwrap())
@@ -350,8 +350,7 @@ mod tasks {
             let mut bytes = [0u8; 8192];
             let got = unsafe { libc::read(ends[0], bytes.as_mut_ptr().cast(), bytes.len()) };
             unsafe { libc::close(ends[0]) };
-            let mut status = 0;
-            assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+            exits_with(pid);
             let text = &bytes[..usize::try_from(got).unwrap()];
             is_over = text.is_empty();
             all.extend(

@@ -33,7 +33,7 @@ mod tasks {
     use std::path::PathBuf;
     use std::process::Command;
 
-    use super::harness::PLACE;
+    use super::harness::{PLACE, exits_with};
 
     const LOCKED: &str = "NOVALE_TEST_LOCKED";
 
@@ -64,9 +64,7 @@ mod tasks {
         if child == 0 {
             unsafe { libc::_exit(i32::from(locks(fd))) };
         }
-        let mut status = 0;
-        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-        status == 0
+        exits_with(child) == 0
     }
 
     /// A descriptor that stays when another program is run.
@@ -104,9 +102,7 @@ mod tasks {
         if child == 0 {
             unsafe { libc::_exit(i32::from(descriptors() != 2)) };
         }
-        let mut status = 0;
-        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-        assert_eq!(status, 0);
+        assert_eq!(exits_with(child), 0);
         panic!("{}", run("tasks::has_lock_still", fd));
     }
 
@@ -209,9 +205,7 @@ mod tasks {
         let file = File::open(path()).unwrap();
         let another = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_DUPFD, 200) };
         (&begin).write_all(&[1]).unwrap();
-        let mut status = 0;
-        assert_eq!(unsafe { libc::waitpid(limits, &raw mut status, 0) }, limits);
-        assert_eq!(status, 0);
+        assert_eq!(exits_with(limits), 0);
         assert_eq!(unsafe { libc::dup2(elsewhere.as_raw_fd(), another) }, -1);
         assert!(is_held(fd));
     }

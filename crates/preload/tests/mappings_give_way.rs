@@ -319,6 +319,7 @@ fn who_sleeps_in_the_mapping_can_still_be_woken() {
 }
 
 mod tasks {
+    use super::harness::exits_with;
     use super::*;
 
     fn place() -> PathBuf {
@@ -402,9 +403,7 @@ mod tasks {
             unsafe { libc::_exit(0) };
         }
         unsafe { libc::munmap(map.cast(), PAGES * PAGE) };
-        let mut status = 0;
-        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-        assert_eq!(status, 0);
+        assert_eq!(exits_with(child), 0);
     }
 
     #[test]

@@ -168,6 +168,7 @@ fn what_grows_in_too_many_pieces_becomes_the_kernels() {
 }
 
 mod tasks {
+    use super::harness::exits_with;
     use super::*;
 
     const READS: i32 = libc::PROT_READ;
@@ -354,8 +355,7 @@ mod tasks {
                 map.set(at, 1);
                 unsafe { libc::_exit(0) };
             }
-            let mut status = 0;
-            assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+            let status = exits_with(child);
             assert_eq!(libc::WTERMSIG(status), libc::SIGBUS);
         }
         let mut action: libc::sigaction = unsafe { std::mem::zeroed() };

@@ -62,6 +62,7 @@ promises! {
 }
 
 mod tasks {
+    use super::harness::exits_with;
     use super::*;
 
     use std::backtrace::Backtrace;
@@ -188,12 +189,6 @@ mod tasks {
         };
         assert!(copy(0));
         assert!(!copy(libc::O_NOATIME));
-    }
-
-    fn exits_with(child: i32) -> i32 {
-        let mut status = 0;
-        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-        status
     }
 
     #[test]

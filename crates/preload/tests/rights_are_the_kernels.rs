@@ -162,6 +162,7 @@ fn locks_outlast_what_is_handed_over() {
 }
 
 mod tasks {
+    use super::harness::exits_with;
     use std::fs::{self, File, OpenOptions};
     use std::io::{Error, ErrorKind, Seek, Write};
     use std::os::fd::AsRawFd;
@@ -252,9 +253,7 @@ mod tasks {
                 && unsafe { std::slice::from_raw_parts(map.cast::<u8>(), 6) } == b"mapped";
             unsafe { libc::_exit(i32::from(!(written && is_mapped))) };
         }
-        let mut status = 0;
-        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-        assert_eq!(status, 0);
+        assert_eq!(exits_with(child), 0);
     }
 
     fn limit_sizes(soft: u64) {
@@ -428,8 +427,7 @@ mod tasks {
         if child == 0 {
             unsafe { libc::_exit(i32::from(!is_locked(&late))) };
         }
-        let mut status = 0;
-        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        let status = exits_with(child);
         assert!(status == 0 && is_locked(&after));
         drop(inherited);
         assert!(!is_locked(&after), "as any close of the program's gives them up");
@@ -455,9 +453,7 @@ mod tasks {
 
     fn ends_well(child: i32) {
         assert!(child > 0, "{}", Error::last_os_error());
-        let mut status = 0;
-        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-        assert_eq!(status, 0);
+        assert_eq!(exits_with(child), 0);
     }
 
     extern "C" fn starts_namespaced(file: *mut libc::c_void) -> i32 {

@@ -161,6 +161,7 @@ fn what_is_open_for_writing_is_not_run() {
 }
 
 mod tasks {
+    use super::harness::exits_with;
     use std::fs::{self, File, OpenOptions};
     use std::io::{Error, ErrorKind, Read, Write};
     use std::os::fd::AsRawFd;
@@ -245,9 +246,7 @@ mod tasks {
         if child == 0 {
             unsafe { libc::_exit(0) };
         }
-        let mut status = 0;
-        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-        assert_eq!(status, 0);
+        assert_eq!(exits_with(child), 0);
         for shell in [&["mkdir"][..], &["env", "mkdir"][..]] {
             let made = Command::new(shell[0]).args(&shell[1..]).arg(at("of a child")).output();
             assert!(!made.unwrap().status.success());

@@ -105,6 +105,14 @@ pub(crate) fn runs_with_the_daemon(name: &str) {
     is_whole(&scratch, &slot);
 }
 
+/// Waits for a child of this process; its status.
+pub(crate) fn exits_with(child: i32) -> i32 {
+    let mut status = 0;
+    // SAFETY: the status is this function's own.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    status
+}
+
 /// Blocks all signals in the calling thread, as programs do in threads that are to handle none; returns
 /// what was blocked.
 pub(crate) fn block_all_signals() -> libc::sigset_t {
