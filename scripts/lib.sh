@@ -90,6 +90,19 @@ why_no_mount() { # prints why nothing can be mounted here, and fails; succeeds w
   return 1
 }
 
+needs_mount() { # WHAT: ends a suite as skipped where nothing can be mounted
+  local reason
+  reason=$(why_no_mount) && return
+  tally skipped 1 "$1: $reason"
+  exit
+}
+
+needs_c() { # WHAT: the same where no program in C can be made for x86-64
+  [ "$(uname -m)" = x86_64 ] && need cc gcc libc6-dev && return
+  tally skipped 1 "$1: no C compiler for x86-64"
+  exit
+}
+
 # --- pools and mounts --------------------------------------------------------------------------
 
 mounted() { # DIR

@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 
-from running import run, used
+from running import run, timed
 
 FOLDERS = 16
 # Of each folder: what is compiled, and what lies beside it.
@@ -92,14 +92,6 @@ def make_tree(folder):
     with open(f"{folder}/Makefile", "w", encoding="ascii") as file:
         file.write("\n".join(rules) + "\n")
     return len(objects)
-
-
-def timed(runner, command, count):
-    """How many of `count` a second a command does, and us of a CPU for each."""
-    begun, before = time.monotonic(), used()
-    run(runner, command)
-    took, cpu = time.monotonic() - begun, used() - before
-    return count / took, cpu / count * 1e6
 
 
 def parts(runner, folder, scale):

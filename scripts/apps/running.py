@@ -3,6 +3,7 @@
 import resource
 import subprocess
 import sys
+import time
 
 
 def run(runner, command, **options):
@@ -17,3 +18,11 @@ def used():
     """Seconds of a CPU that programs run so far have taken."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
+
+
+def timed(runner, command, count, **options):
+    """How many of `count` a second a command does, and us of a CPU for each."""
+    begun, before = time.monotonic(), used()
+    run(runner, command, **options)
+    took, cpu = time.monotonic() - begun, used() - before
+    return count / took, cpu / count * 1e6

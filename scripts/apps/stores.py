@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 
-from running import run, used
+from running import run, timed, used
 
 
 def sqlite(runner, folder, journal, rows):
@@ -16,13 +16,11 @@ def sqlite(runner, folder, journal, rows):
     made = f"PRAGMA journal_mode={journal}; CREATE TABLE t(id INTEGER PRIMARY KEY, v TEXT);"
     run(runner, base + [made])
     inserts = "".join(f"INSERT INTO t(v) VALUES('{'v' * 100}{row}');\n" for row in range(rows))
-    begun, before = time.monotonic(), used()
-    run(runner, base, input="PRAGMA synchronous=FULL;\n" + inserts)
-    took, cpu = time.monotonic() - begun, used() - before
+    figures = timed(runner, base, rows, input="PRAGMA synchronous=FULL;\n" + inserts)
     found = run(runner, base + ["SELECT count(*) FROM t; PRAGMA integrity_check;"]).split()
     if found != [str(rows), "ok"]:
         sys.exit(f"sqlite in {folder}: {found}")
-    return rows / took, cpu / rows * 1e6
+    return figures
 
 
 def taken(schedule):

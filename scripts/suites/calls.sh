@@ -86,10 +86,7 @@ check 'info' fail_each run_info whole
 run_check() { timeout "$patience" strace "$@" "$novale" check "$pool"; }
 check 'check' fail_each run_check whole
 
-if ! reason=$(why_no_mount); then
-  tally skipped 1 "calls of a mount: $reason"
-  exit
-fi
+needs_mount 'calls of a mount'
 
 acknowledged=
 use_mount() { # writes a file, and down what it holds

@@ -10,10 +10,7 @@
 here=$root/scripts/suites/direct
 parts=("$@")
 [ $# -gt 0 ] || parts=(pjdfstest acls fsx rights user copies git compiler cargo python java fio sqlite lmdb redis rocksdb postgresql)
-if ! reason=$(why_no_mount); then
-  tally skipped 1 "direct: $reason"
-  exit
-fi
+needs_mount direct
 if [ "$(uname -m)" != x86_64 ]; then
   tally skipped 1 'direct: it is written for x86-64 alone'
   exit

@@ -7,10 +7,7 @@
 
 operations=${1:-50000}
 seed=${2:-1}
-if ! reason=$(why_no_mount); then
-  tally skipped 1 "fsx: $reason"
-  exit
-fi
+needs_mount fsx
 if ! program=$(cargo_tool fsx 0.3.2); then
   tally skipped 1 'fsx: could not be installed (cargo install --locked fsx@0.3.2)'
   exit

@@ -3,10 +3,7 @@
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/../lib.sh"
 
-if ! reason=$(why_no_mount); then
-  tally skipped 1 "mount: $reason"
-  exit
-fi
+needs_mount mount
 scratch
 pool=$pools/pool
 dir=$mounts/dir

@@ -5,10 +5,7 @@
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/../lib.sh"
 
-if ! reason=$(why_no_mount); then
-  tally skipped 1 "nfs: $reason"
-  exit
-fi
+needs_mount nfs
 if ! need ganesha.nfsd nfs-ganesha nfs-ganesha-vfs || ! need nfs-cat libnfs-utils; then
   tally skipped 1 'nfs: nfs-ganesha and libnfs-utils could not be installed'
   exit

@@ -10,10 +10,7 @@
 here=$root/scripts/suites/others
 parts=("$@")
 [ $# -gt 0 ] || parts=(mariadb redb fjall lmdb)
-if ! reason=$(why_no_mount); then
-  tally skipped 1 "others: $reason"
-  exit
-fi
+needs_mount others
 
 scratch
 dir=$mounts/dir

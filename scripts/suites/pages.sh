@@ -6,10 +6,7 @@
 . "$(dirname "$0")/../lib.sh"
 
 rounds=${1:-30}
-if ! reason=$(why_no_mount); then
-  tally skipped 1 "pages: $reason"
-  exit
-fi
+needs_mount pages
 if ! need cc gcc libc6-dev; then
   tally skipped 1 'pages: no C compiler'
   exit

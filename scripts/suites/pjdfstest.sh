@@ -6,10 +6,7 @@
 
 settings=$root/scripts/suites/pjdfstest.toml
 logs=$target/test
-if ! reason=$(why_no_mount); then
-  tally skipped 1 "pjdfstest: $reason"
-  exit
-fi
+needs_mount pjdfstest
 if ! need setfacl acl || ! { [ -e /usr/include/sys/acl.h ] || install_packages libacl1-dev; } ||
   ! program=$(cargo_tool pjdfstest 0.2.2); then
   tally skipped 1 'pjdfstest: could not be installed (cargo install --locked pjdfstest@0.2.2)'

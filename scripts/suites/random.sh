@@ -2,21 +2,16 @@
 # Programs that make random calls: of positions (of descriptors that lead to a file in many ways), of names and
 # folders, and of descriptors over chains of processes. What each step says is as on tmpfs: by a mount, directly, and
 # directly with the files' own pages mapped. (A directory that was removed while it is open has errors of its own
-# directly, which docs/DIRECT.md explains: seed 1017 of the names meets one.) `random.sh SEEDS FIRST` tries so many seeds of each, from that one on.
+# directly, which docs/DIRECT.md explains: seed 1017 of the names meets one.)
+# `random.sh SEEDS FIRST` tries so many seeds of each, from that one on.
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/../lib.sh"
 
 here=$root/scripts/suites/random
 seeds=${1:-3}
 first=${2:-1}
-if ! reason=$(why_no_mount); then
-  tally skipped 1 "random: $reason"
-  exit
-fi
-if [ "$(uname -m)" != x86_64 ] || ! need cc gcc libc6-dev; then
-  tally skipped 1 'random: no C compiler for x86-64'
-  exit
-fi
+needs_mount random
+needs_c random
 
 scratch
 if [ "$(stat -fc %T "$pools")" != tmpfs ]; then

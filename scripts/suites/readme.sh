@@ -3,10 +3,7 @@
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/../lib.sh"
 
-if ! reason=$(why_no_mount); then
-  tally skipped 1 "readme: $reason"
-  exit
-fi
+needs_mount readme
 scratch
 # The examples call the program by its name, as after an installation.
 mkdir "$pools/bin"

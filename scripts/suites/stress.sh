@@ -8,10 +8,7 @@
 
 seconds=${1:-15}
 how=${2:-close}
-if ! reason=$(why_no_mount); then
-  tally skipped 1 "stress: $reason"
-  exit
-fi
+needs_mount stress
 if ! need stress-ng stress-ng; then
   tally skipped 1 'stress: stress-ng could not be installed'
   exit

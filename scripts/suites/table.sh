@@ -11,14 +11,8 @@
 here=$root/scripts/suites/table
 ways=("$@")
 [ $# -gt 0 ] || ways=(mount shared direct linked user-shared user-direct user-linked)
-if ! reason=$(why_no_mount); then
-  tally skipped 1 "table: $reason"
-  exit
-fi
-if [ "$(uname -m)" != x86_64 ] || ! need cc gcc libc6-dev; then
-  tally skipped 1 'table: no C compiler for x86-64'
-  exit
-fi
+needs_mount table
+needs_c table
 # Users may mount where this one may, in a mount namespace of this suite's.
 if [ "$(stat -c %a /dev/fuse)" != 666 ] && [ -z "${NOVALE_NAMESPACE:-}" ] && unshare -m true; then
   NOVALE_NAMESPACE=1 exec unshare -m --propagation private "$0" "$@"

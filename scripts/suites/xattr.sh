@@ -4,10 +4,7 @@
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/../lib.sh"
 
-if ! reason=$(why_no_mount); then
-  tally skipped 1 "xattr: $reason"
-  exit
-fi
+needs_mount xattr
 if ! { need setfattr attr && need setfacl acl && need setpriv util-linux; }; then
   tally skipped 1 'xattr: no attr or acl package'
   exit

@@ -93,8 +93,8 @@ pub(crate) fn before_own_descriptors(is_alone: impl FnOnce() -> bool) -> bool {
     is() || is_alone() || leave_everything()
 }
 
-/// Before a process is made that shares this one's memory and goes on beside it, or its descriptors. False where everything can't be
-/// given up.
+/// Before a process is made that shares this one's memory and goes on beside it, or its descriptors. False where
+/// everything can't be given up.
 pub(crate) fn before_process_beside() -> bool {
     is() || leave_everything()
 }
