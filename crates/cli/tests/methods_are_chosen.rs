@@ -152,6 +152,11 @@ fn what_is_no_choice_is_refused() {
     nothing.refused(2, &["--method <METHOD|none>", "--mode <MODE|none>"]);
     let missing = scratch.in_dir("missing");
     novale(&["set", "--method", "adl", missing.to_str().unwrap()]).refused(1, &["No such file"]);
+    // What is named behind those is chosen for all the same.
+    let dir = scratch.dir();
+    novale(&["set", "--method", "adl", "/proc", missing.to_str().unwrap(), &dir])
+        .refused(1, &["/proc: not in a Novale mount", "missing: choose", "No such file"]);
+    assert!(novale(&["info", &dir]).ok().contains("written by adl, its own choice"));
     // A bare EINVAL, before.
     let fifo = scratch.in_dir("fifo");
     assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());

@@ -91,7 +91,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
         }
         Err(error) => {
             let program = program.display();
-            remark!("novale: {program} runs through the mount: {}", in_words(&error));
+            remark!("novale: {program} runs without direct access: {}", in_words(&error));
         }
     }
     let here = std::env::current_dir().unwrap_or_default();
@@ -106,7 +106,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
             remark!("novale: {}", in_words(why));
         } else if uses || args.verbose {
             let program = program.display();
-            remark!("novale: {program} runs through the mount: {}", in_words(why));
+            remark!("novale: {program} runs without direct access: {}", in_words(why));
         }
     }
     if args.strict && lacks_one {

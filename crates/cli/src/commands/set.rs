@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use serde::Serialize;
 
 use crate::base::args::SetArgs;
-use crate::base::out::on_one_line;
+use crate::base::out::{on_one_line, tell};
 use crate::holders::patience::patiently;
 
 const OWN: &str = "system.novale.method";
@@ -39,14 +39,25 @@ pub(crate) fn run(args: &SetArgs) -> Result<()> {
     patiently(&paths, || choose_all(args))
 }
 
+/// Goes on behind a path that can't be chosen for, as chmod(1) does. The last error is the command's.
 fn choose_all(args: &SetArgs) -> Result<()> {
+    let mut failed = None;
     for path in &args.paths {
-        if let Some(method) = args.method {
-            choose(path, OWN, method.0.map(|method| method.policy().name()))?;
+        if let Err(error) = choose_both(path, args)
+            && let Some(before) = failed.replace(error)
+        {
+            tell(&before);
         }
-        if let Some(mode) = args.mode {
-            choose(path, OWN_MODE, mode.0.map(|mode| mode.mode().name()))?;
-        }
+    }
+    failed.map_or(Ok(()), Err)
+}
+
+fn choose_both(path: &Path, args: &SetArgs) -> Result<()> {
+    if let Some(method) = args.method {
+        choose(path, OWN, method.0.map(|method| method.policy().name()))?;
+    }
+    if let Some(mode) = args.mode {
+        choose(path, OWN_MODE, mode.0.map(|mode| mode.mode().name()))?;
     }
     Ok(())
 }

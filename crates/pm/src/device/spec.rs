@@ -194,7 +194,9 @@ impl Device {
                             .filter(|part| (1..=1024).contains(part))
                             .ok_or_else(|| wrong("one part of 1 to 1024"))?,
                     ),
-                    None => Bandwidth::Bytes(number(1_000_000, 1024 * GB)?),
+                    None => Bandwidth::Bytes(number(1_000_000, 1024 * GB).map_err(|_| {
+                        wrong("bytes a second, 1M to 1024G, or a part of the machine's own as 1/8")
+                    })?),
                 }
             }
             "read_bandwidth" => self.read_bandwidth = Some(number(1_000_000, 1024 * GB)?),
@@ -348,6 +350,7 @@ mod tests {
             ("unit=7", "a power of two, 64 to 4096"),
             ("writers=17", "1 to 16"),
             ("bandwidth=1/0", "one part"),
+            ("bandwidth=0", "1/8"),
             ("flush=sync", "clflush"),
             ("pcm,", "''"),
         ] {
