@@ -5,14 +5,14 @@
 
 mod support;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use novale_core::repair::{Change, Help, RepairReport, SavedPiece, give_up_slot};
 use novale_core::{
     Ctx, Error, Fs, Ino, MkfsOptions, NewSlot, Node, OpenOptions, Placement, Result, Serial,
-    UpdatePolicy, inspect, mkfs, replace_slot, take_back_slot, take_lost_place,
+    SetAttr, UpdatePolicy, inspect, mkfs, replace_slot, take_back_slot, take_lost_place,
 };
 use novale_layout::{FileKind, PAGE, PmAddr, Roots};
 use novale_pm::{Pm, PmOptions, Purpose, SlotSpec};
@@ -212,6 +212,55 @@ fn a_slot_of_a_pool_that_was_closed() {
 fn a_slot_of_a_pool_that_was_not() {
     for lost in [1, 2] {
         mended(&filled(false), lost);
+    }
+}
+
+/// A file of which pages were lost ended, where a write had been acknowledged and lay in the log alone: what the
+/// repair appends to the log supersedes that write.
+#[test]
+fn a_write_that_only_the_log_has_is_kept_beside_pages_that_are_lost() {
+    const PAGES: u16 = 1300;
+    let files = Files::new(16 * MB);
+    let fs = open_as(files.whole(), &options());
+    let file = make(&fs, Ino::ROOT, "file", FileKind::File);
+    let page = |number: u16| [(number + 1).to_le_bytes(); 2048].concat();
+    // By few entries, so that the log is one page, and in several slots.
+    for first in (0..PAGES).step_by(325) {
+        let pages: Vec<u8> = (first..first + 325).flat_map(page).collect();
+        fs.write(&CTX, file, u64::from(first) * PAGE, &pages).unwrap();
+    }
+    let bytes = files.bytes();
+    let numbers = |slot: usize| {
+        let found =
+            bytes[slot].chunks(4096).filter(|found| found.chunks(2).all(|two| two == &found[..2]));
+        let numbers = found.map(|found| u16::from_le_bytes([found[0], found[1]]));
+        numbers.filter_map(|number| number.checked_sub(1)).collect::<BTreeSet<u16>>()
+    };
+    let lost = (1..SLOTS).find(|slot| !numbers(*slot).is_empty()).unwrap();
+    let gone = numbers(lost);
+    assert!(numbers(0).contains(&0) && !gone.contains(&0));
+    let update = Some(Some(UpdatePolicy::FineLog));
+    fs.setattr(&CTX, Node::current(file), &SetAttr { update, ..SetAttr::default() }).unwrap();
+    fs.write(&CTX, file, 100, &[99; 64]).unwrap();
+    let written = [&page(0)[..100], &[99; 64]].concat();
+    let slot = fs::read(files.path(0)).unwrap();
+    let at = slot.chunks(4096).position(|page| page[..164] == written).unwrap();
+    // As where the power went before these bytes were durable in their place.
+    let at = PmAddr::new(0, at as u64 * PAGE + 100);
+    fs.pm().fence(fs.pm().stream(at, &page(0)[100..164], Purpose::Data)).end();
+    drop(fs);
+    files.replace(lost).unwrap();
+    let pm = files.mended(lost);
+    verify(&pm);
+    let fs = open_as(pm, &options());
+    for number in 0..PAGES {
+        let mut expected = if gone.contains(&number) { vec![0; 4096] } else { page(number) };
+        if number == 0 {
+            expected[100..164].fill(99);
+        }
+        let mut found = [7; 4096];
+        fs.read(&CTX, file, u64::from(number) * PAGE, &mut found).unwrap();
+        assert!(found == *expected, "page {number}");
     }
 }
 

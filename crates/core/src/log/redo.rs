@@ -10,7 +10,7 @@ use crate::log::coverage::Mappings;
 use crate::seeded::{self, Bug};
 
 /// Bytes within one page of a file that the log has, and where they belong.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Owed {
     pub(crate) offset: u64,
     pub(crate) at: PmAddr,

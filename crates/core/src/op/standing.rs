@@ -44,11 +44,19 @@ impl Standing {
     /// stored: a certificate, cut off in its turn, may bring a torn line just what it lacks, and what
     /// that line says of the bytes in place has then been undone.
     pub(crate) fn torn_lines(&self, place: &InodePlace) -> impl Iterator<Item = PmAddr> {
-        let stay = seeded::is_on(Bug::TornLineStays);
-        let torn = COMMIT_OFFSETS.into_iter().zip(self.torn).filter(move |_| !stay);
-        let inode = place.addr;
-        torn.filter_map(move |(offset, torn)| torn.map(|_| inode.add(offset)))
+        torn_lines(self.torn, place)
     }
+}
+
+/// Where an inode's own lines are that are torn.
+pub(crate) fn torn_lines(
+    torn: [Option<LayoutError>; 2],
+    place: &InodePlace,
+) -> impl Iterator<Item = PmAddr> {
+    let stay = seeded::is_on(Bug::TornLineStays);
+    let torn = COMMIT_OFFSETS.into_iter().zip(torn).filter(move |_| !stay);
+    let inode = place.addr;
+    torn.filter_map(move |(offset, torn)| torn.map(|_| inode.add(offset)))
 }
 
 /// Decides an inode; `None` for one that was never used. Data checksums are asked for in the session

@@ -15,6 +15,7 @@ use novale_pm::{Flushed, Purpose};
 use crate::base::error::{Error, Result};
 use crate::inode::media;
 use crate::inode::state::InodePlace;
+use crate::log::coverage::Mappings;
 use crate::log::pairs::LoggedPairs;
 use crate::offline::repair::gather::{Gathered, GatheredNames, Inode, Name};
 use crate::offline::repair::tree::{Plan, TreeNode};
@@ -242,8 +243,10 @@ impl Repair<'_, '_> {
                 attributes: None,
                 own_pages: Vec::new(),
                 names: GatheredNames::default(),
-                mappings: Vec::new(),
+                mappings: Mappings::default(),
                 pairs: LoggedPairs::default(),
+                owed: Vec::new(),
+                torn_lines: Vec::new(),
                 damage: None,
             },
         );

@@ -22,9 +22,9 @@ use crate::inode::media::MediaInode;
 use crate::inode::state::{InodePlace, LogId};
 use crate::life::scan;
 use crate::log::Logged;
-use crate::log::coverage::{Mapping, resolve};
+use crate::log::coverage::{Mapping, Mappings, resolve};
 use crate::log::pairs::LoggedPairs;
-use crate::log::redo::RedoFrom;
+use crate::log::redo::{Owed, RedoFrom, Redone};
 use crate::log::replay::{Fold, NameSaid, replay};
 use crate::offline::check::{refuse_future, refuse_unclean};
 use crate::op::journal::Journal;
@@ -68,7 +68,7 @@ pub(super) struct Inode {
     pub(super) line: CommitLine,
     /// Which of the inode's own lines says so.
     pub(super) slot: Option<u8>,
-    /// One of its own lines does not validate.
+    /// One of its own lines does not validate, and nothing says that it was not stored.
     pub(super) is_torn: bool,
     /// The greatest `op_seq` that was seen of it.
     pub(super) op_seq_max: u64,
@@ -81,8 +81,12 @@ pub(super) struct Inode {
     /// The pages of its log and of its extended attributes.
     pub(super) own_pages: Vec<Extent>,
     pub(super) names: GatheredNames,
-    pub(super) mappings: Vec<Mapping>,
+    pub(super) mappings: Mappings,
     pub(super) pairs: LoggedPairs,
+    /// What its newest operation has for pages of it that are there, and recovery would store in them.
+    pub(super) owed: Vec<Owed>,
+    /// Its own lines that do not validate.
+    pub(super) torn_lines: Vec<PmAddr>,
     pub(super) damage: Option<Damage>,
 }
 
@@ -102,8 +106,9 @@ struct GatheredLog<'a> {
     marks: &'a PageMarks,
     absent: Absent<'a>,
     inode: &'a mut Inode,
-    /// The newest operation has bytes that recovery is to store where they belong.
-    is_owed: bool,
+    /// The line is of the session that crashed: bytes of its operation may not lie where they belong.
+    is_recent: bool,
+    redone: Redone,
 }
 
 /// What logs name of a slot that is not there.
@@ -169,7 +174,12 @@ impl Fold for GatheredLog<'_> {
             let end = (source.from.byte() + u64::from(source.length)).div_ceil(PAGE);
             self.absent.see(source.from, end - source.from.byte() / PAGE);
         }
-        self.is_owed |= at.header.op_seq == self.inode.line.op_seq;
+        if self.is_recent
+            && at.header.op_seq == self.inode.line.op_seq
+            && let Some(bytes) = from.load(self.absent.pm)?
+        {
+            self.redone.push(bytes);
+        }
         self.inode.read_to = at.last_line();
         Ok(())
     }
@@ -323,6 +333,13 @@ impl Inode {
                 pm.load(at, bytes.get_mut(from..to).unwrap_or_default())?;
             }
         }
+        for owed in self.owed.iter().filter(|owed| owed.offset / PAGE == file_page) {
+            let from = usize::try_from(owed.offset % PAGE).unwrap_or(usize::MAX);
+            let place = from..from.saturating_add(owed.bytes.len());
+            if let Some(place) = bytes.get_mut(place) {
+                place.copy_from_slice(&owed.bytes);
+            }
+        }
         Ok(bytes)
     }
 
@@ -356,7 +373,7 @@ impl Inode {
     pub(super) fn extents(&self) -> Vec<(u64, Extent)> {
         let mut extents = Vec::new();
         let all: Result<(), std::convert::Infallible> =
-            resolve(&self.mappings, &mut |file_page, extent| {
+            resolve(self.mappings.all(), &mut |file_page, extent| {
                 extents.push((file_page, extent));
                 Ok(())
             });
@@ -501,8 +518,10 @@ impl Gathered {
             attributes: None,
             own_pages: Vec::new(),
             names: GatheredNames::default(),
-            mappings: Vec::new(),
+            mappings: Mappings::default(),
             pairs: LoggedPairs::default(),
+            owed: Vec::new(),
+            torn_lines: standing.torn_lines(&place).collect(),
             damage: unclean.map(Damage::Doubted),
         };
         if inode.is_in_use() {
@@ -524,6 +543,7 @@ impl Gathered {
         let mut inode = blank(ino, place, Damage::NoState(error));
         inode.identity = media.identity.as_ref().ok().copied();
         inode.op_seq_max = self.op_seq_max(media, ino);
+        inode.torn_lines = standing::torn_lines(media.torn_lines(), &place).collect();
         if let Some((line, slot)) = media.newest() {
             (inode.line, inode.slot) = (*line, Some(slot));
             if inode.is_in_use() {
@@ -554,19 +574,20 @@ impl Gathered {
         let line = inode.line;
         let owner = || format!("inode {}", ino.get());
         let absent = Absent { pm, pages: &self.absent_pages };
-        let mut log = GatheredLog { marks: &self.marks, absent, inode, is_owed: false };
+        let (is_recent, redone) = (Some(line.session) == self.crashed, Redone::default());
+        let mut log = GatheredLog { marks: &self.marks, absent, inode, is_recent, redone };
         let walked = replay(pm, &id, Some(identity.kind), &line, &mut log);
-        let is_owed = log.is_owed && Some(line.session) == self.crashed;
+        // All that is older than the newest operation was read where one of its entries was.
+        let owed = log.redone.owed(&id, &inode.mappings, line.size);
         inode.names.list.sort_by_key(|name| name.cookie);
         for extent in inode.copies() {
             mark(&self.marks, extent, &owner).map_err(Damage::Log)?;
         }
+        let is_there = |owed: &Owed| !pm.is_absent(owed.at.slot());
+        inode.owed.extend(owed.iter().flatten().filter(|owed| is_there(owed)).cloned());
         walked.map_err(Damage::Log)?;
+        owed.map_err(Damage::Doubted)?;
         let lost = inode.pages_in(pm);
-        if let (Some((at, _)), true) = (lost.first(), is_owed) {
-            // What is done to the log comes after that operation, which nobody would end then.
-            return Err(Damage::Log(Error::Lost(*at)));
-        }
         let root = inode.attributes.map_or(identity.xattr_root, |attributes| attributes.xattr_root);
         let xattrs = Xattrs::read(pm, &id, root).map_err(Damage::Xattrs)?;
         let marked = xattrs.for_each_page(&mut |extent| {
@@ -716,8 +737,10 @@ fn blank(ino: Ino, place: InodePlace, damage: Damage) -> Inode {
         attributes: None,
         own_pages: Vec::new(),
         names: GatheredNames::default(),
-        mappings: Vec::new(),
+        mappings: Mappings::default(),
         pairs: LoggedPairs::default(),
+        owed: Vec::new(),
+        torn_lines: Vec::new(),
         damage: Some(damage),
     }
 }

@@ -171,6 +171,8 @@ impl Repair<'_, '_> {
     fn end(&mut self, writer: &mut Writer<'_>, inode: &mut Inode, why: &Error) -> Result<()> {
         let (ino, at) = (inode.ino, inode.place.addr);
         let is_root = ino == Ino::ROOT;
+        // Of a log that was not read as a whole its pages may be another's.
+        inode.owed.clear();
         let said = format!("inode {ino} is given up");
         let said = if is_root { "the root begins anew, empty" } else { &said };
         self.lost(at, format!("{why}; {said}"));

@@ -16,6 +16,7 @@ use novale_pm::{Flushed, Pm, Purpose};
 use crate::base::error::{Error, Result};
 use crate::inode::state::LogId;
 use crate::log::page_of;
+use crate::log::redo::Owed;
 use crate::offline::repair::gather::Inode;
 use crate::op::journal::{Journal, lane_pages};
 use crate::pool::Pool;
@@ -95,6 +96,7 @@ impl<'a> Writer<'a> {
         pending: Flushed,
         change: impl FnOnce(&mut CommitLine),
     ) -> Result<CommitLine> {
+        self.carry_out(inode);
         let op_seq = (inode.op_seq_max + 1).max(u64::from(self.session) << 32);
         let mut line =
             CommitLine { op_seq, flags: 0, data_crc: 0, session: self.session, ..inode.line };
@@ -102,6 +104,23 @@ impl<'a> Writer<'a> {
         change(&mut line);
         self.pm.fence(pending).end();
         Ok(line)
+    }
+
+    /// Stores what the newest operation's entries have for the file's pages, durably, and before it zeros over
+    /// torn lines, as recovery does: the line that comes supersedes the entries.
+    fn carry_out(&self, inode: &mut Inode) {
+        if inode.owed.is_empty() {
+            return;
+        }
+        let zeroed = inode.torn_lines.drain(..).fold(Flushed::none(), |zeroed, at| {
+            zeroed.and(self.pm.stream_zero(at, LINE, Purpose::Commit))
+        });
+        self.pm.fence(zeroed).end();
+        let stored =
+            inode.owed.drain(..).fold(Flushed::none(), |stored, Owed { at, bytes, .. }| {
+                stored.and(self.pm.stream(at, &bytes, Purpose::Data))
+            });
+        self.pm.fence(stored).end();
     }
 
     /// Stores a record of the first lane, durably, over the older of its two.
