@@ -65,6 +65,8 @@ struct PoolFacts {
     default_method: String,
     /// When writes become durable, likewise.
     default_mode: String,
+    /// A slot that is lost, and whose place is being given to another.
+    given_up: Option<u8>,
     /// Slots that can't be used, and why, in words.
     left_out: Vec<String>,
     slots: Vec<SlotFacts>,
@@ -271,6 +273,7 @@ fn facts(found: &Found) -> Result<PoolFacts> {
         inodes: space.map(|space| space.inodes),
         default_method: default_method(info),
         default_mode: default_mode(info),
+        given_up: info.given_up,
         left_out,
         slots: slots.collect(),
     })
@@ -282,20 +285,9 @@ fn show(facts: &PoolFacts, survives: &str) -> Result<()> {
     say!("lanes     {}", facts.lanes)?;
     say!("sessions  {} so far: mounts for writing", facts.session.saturating_sub(1))?;
     say!("state     {}", state(facts))?;
+    facts.given_up.map_or(Ok(()), remaining::say_given_up)?;
     say!("survives  {survives}")?;
-    if facts.method.is_none() {
-        say!(
-            "writes    {}, {}, where neither a file nor a mount says so",
-            facts.default_method,
-            facts.default_mode
-        )?;
-    }
-    for unknown in [&facts.default_method, &facts.default_mode] {
-        if unknown.starts_with(UNKNOWN) {
-            let (auto, strict) = (UpdatePolicy::default().name(), Mode::default().name());
-            say!("          {unknown} is of a newer version: this one takes {auto}, {strict}")?;
-        }
-    }
+    show_defaults(facts)?;
     if facts.features_ro_compat != 0 {
         say!("features  {}", features(facts.features_ro_compat))?;
     }
@@ -347,6 +339,19 @@ fn show(facts: &PoolFacts, survives: &str) -> Result<()> {
         say!("left out  {left_out}")?;
     }
     facts.slots.iter().try_for_each(show_slot)
+}
+
+/// How writes go where nobody says so.
+fn show_defaults(facts: &PoolFacts) -> Result<()> {
+    let (method, mode) = (&facts.default_method, &facts.default_mode);
+    if facts.method.is_none() {
+        say!("writes    {method}, {mode}, where neither a file nor a mount says so")?;
+    }
+    for unknown in [method, mode].into_iter().filter(|word| word.starts_with(UNKNOWN)) {
+        let (auto, strict) = (UpdatePolicy::default().name(), Mode::default().name());
+        say!("          {unknown} is of a newer version: this one takes {auto}, {strict}")?;
+    }
+    Ok(())
 }
 
 fn show_slot(slot: &SlotFacts) -> Result<()> {
@@ -401,6 +406,7 @@ fn state(facts: &PoolFacts) -> String {
             "not known: slot 0 says it".to_owned()
         }
         None if facts.clean => "closed clean".to_owned(),
+        None if facts.given_up.is_some() => "not closed clean".to_owned(),
         None => "not closed clean: the next mount recovers it".to_owned(),
     }
 }

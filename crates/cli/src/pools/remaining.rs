@@ -89,6 +89,14 @@ impl std::fmt::Display for LeftOut {
     }
 }
 
+/// Says of a slot that it is lost, and that its place is being given to another.
+pub(crate) fn say_given_up(lost: u8) -> Result<()> {
+    say!(
+        "given up  slot {lost}: another is to have its place; end that by the same call of `novale slot replace \
+         --lost`, until then the pool is only read"
+    )
+}
+
 /// As [`slots::find`], of a pool of which slots may be missing.
 pub(crate) fn find(given: &[PathBuf]) -> Result<Found> {
     let whole = match slots::find(given) {

@@ -74,15 +74,30 @@ fn served(found: &Found) -> Result<Option<Arena>> {
 /// Refuses a pool of which a slot has failed under its mount.
 fn refuse_failed(pool: &[PathBuf]) -> Result<()> {
     let Ok(found) = remaining::find(pool) else { return Ok(()) };
-    let has_failed = |arena: &Arena| live_failed(arena) != 0;
-    if found.has_first() && served(&found)?.as_ref().is_some_and(has_failed) {
-        let left_out: Vec<String> = found.left_out.iter().map(ToString::to_string).collect();
+    // A slot without which it was mounted counts among them.
+    let is_lost = |arena: &Arena| live_failed(arena) != 0;
+    if !found.has_first() || !served(&found)?.as_ref().is_some_and(is_lost) {
+        return Ok(());
+    }
+    let left_out: Vec<String> = found.left_out.iter().map(ToString::to_string).collect();
+    let left_out = left_out.join("; ");
+    if is_mounted_without(&found)? {
         bail!(
-            "a slot of the pool has failed while it is mounted ({}): unmount it, restore the slot, and mount it again",
-            left_out.join("; ")
+            "the pool is mounted without a part of it ({left_out}), so it is only read: unmount it first"
         );
     }
-    Ok(())
+    bail!(
+        "a slot of the pool has failed while it is mounted ({left_out}): unmount it, restore the slot, and mount it \
+         again"
+    )
+}
+
+/// Whether the daemon of a pool's mount says that none of the slots has failed which it had.
+fn is_mounted_without(found: &Found) -> Result<bool> {
+    let Some(first) = found.paths.first() else { return Ok(false) };
+    let Some(mount) = holder::mounts_of(first)?.into_iter().next() else { return Ok(false) };
+    let said = ask::ask(&mount, ask::ANSWER_MAX).unwrap_or_default();
+    Ok(said.facts.is_some_and(|facts| facts.failed_slots.is_empty()))
 }
 
 /// What a daemon was asked. Nobody asks for something else before its first answer was heard, which that of the next

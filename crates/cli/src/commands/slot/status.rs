@@ -28,6 +28,8 @@ struct Status {
     pool: String,
     /// Somebody has it open: free pages and failures are those of now.
     in_use: bool,
+    /// A slot that is lost, and whose place is being given to another.
+    given_up: Option<u8>,
     /// Slots that can't be used, and why, in words.
     left_out: Vec<String>,
     slots: Vec<SlotStatus>,
@@ -194,6 +196,7 @@ impl Status {
         Self {
             pool: Uuid::from_bytes(found.info.uuid).to_string(),
             in_use: known.in_use,
+            given_up: found.info.given_up,
             left_out: found.left_out.iter().map(ToString::to_string).collect(),
             slots: slots.collect(),
         }
@@ -218,6 +221,7 @@ fn real(count: u64) -> f64 {
 
 fn show(status: &Status) -> Result<()> {
     say!("pool      {}", status.pool)?;
+    status.given_up.map_or(Ok(()), remaining::say_given_up)?;
     for left_out in &status.left_out {
         say!("left out  {left_out}")?;
     }
