@@ -205,8 +205,7 @@ impl Fs {
         let giving = record.phase == Phase::Freeing;
         let own = self.pages_of(record, &holdings, &logged)?;
         let started = given(record, &holdings);
-        let rest = record.free.iter().skip(usize::try_from(started).unwrap_or(usize::MAX));
-        let rest: Vec<Extent> = if giving { rest.map(extent_of).collect() } else { Vec::new() };
+        let rest = if giving { left(&record.free, started) } else { Vec::new() };
         let stay = seeded::is_on(Bug::SettledViewStays);
         for held in holdings.inodes.iter().filter(|_| !stay) {
             self.drop_view(held)?;
@@ -224,8 +223,8 @@ impl Fs {
         for extent in own.iter() {
             self.allocator.give_extent(self.arena(), op, extent)?;
         }
-        for (step, extent) in (started..).zip(rest) {
-            recovery.note_word(record, GIVEN, step + 1)?;
+        for (extent, given) in rest {
+            recovery.note_word(record, GIVEN, given)?;
             self.allocator.give_extent(self.arena(), op, extent)?;
         }
         if !giving {
@@ -471,6 +470,13 @@ fn given(record: &Record, holdings: &Holdings<'_>) -> u64 {
     given.saturating_sub(u64::from(is_left || seeded::is_on(Bug::GivenTwice)))
 }
 
+/// What is left of a list of which `started` extents were given, and how many are with each of them. All of
+/// them were, of a list that another one has settled for who died of it: `started` is the largest number then.
+fn left(free: &[novale_arena::Extent], started: u64) -> Vec<(Extent, u64)> {
+    let extents = free.iter().map(extent_of).zip(1..);
+    extents.filter(|(_, given)| *given > started).collect()
+}
+
 fn extent_of(noted: &novale_arena::Extent) -> Extent {
     Extent { addr: PmAddr::from_raw(noted.addr_raw), pages: u64::from(noted.pages) }
 }
@@ -506,5 +512,22 @@ impl Fs {
             }
         }
         Ok(own)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Extent, PmAddr, left};
+
+    #[test]
+    fn of_what_another_one_has_given_nothing_is_left() {
+        let noted = |addr_raw| novale_arena::Extent { addr_raw, pages: 1 };
+        let free = [noted(1), noted(2)];
+        let extent = |raw| Extent { addr: PmAddr::from_raw(raw), pages: 1 };
+        assert_eq!(left(&free, 0), [(extent(1), 1), (extent(2), 2)]);
+        assert_eq!(left(&free, 1), [(extent(2), 2)]);
+        for list in [&free[..], &[]] {
+            assert_eq!(left(list, u64::MAX), []);
+        }
     }
 }
