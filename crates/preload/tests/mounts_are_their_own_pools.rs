@@ -100,6 +100,38 @@ fn where_another_pool_is_mounted_by_now_the_mount_serves_it() {
     is_whole(&scratch, &other);
 }
 
+/// What a script mounts below a mount, or makes read-only, the programs come to that it starts then: they went on
+/// below it, at what it hides.
+#[test]
+fn what_was_mounted_before_a_program_began_it_comes_to() {
+    let Some((scratch, slot)) = mounted("what_was_mounted_before") else { return };
+    let dir = scratch.dir();
+    let says = |is_strict: bool, script: &str| {
+        let strict = direct(&scratch, Path::new("sh"));
+        let mut shell = if is_strict { strict } else { without_strict(&strict) };
+        let output = shell.args(["-c", script]).current_dir(&dir).output().unwrap();
+        let why = String::from_utf8(output.stderr).unwrap();
+        (String::from_utf8(output.stdout).unwrap(), why)
+    };
+    let below = "mkdir -p below; echo hidden > below/f; mount -t tmpfs none below; ls below; \
+         sh -c 'echo shown > below/g'; cat below/g; umount below; cat below/f";
+    assert_eq!(says(false, below), ("shown\nhidden\n".into(), String::new()));
+    let frozen =
+        "mount -o remount,bind,ro .; sh -c 'echo more >> below/f' 2> /dev/null || echo refused
+         mount -o remount,bind,rw .; cat below/f";
+    assert_eq!(says(false, frozen), ("refused\nhidden\n".into(), String::new()));
+    // Where all is to be direct such a program does not go on.
+    for (before, after, expected) in [
+        ("mount -t tmpfs none below", "umount below", "something else is mounted below it"),
+        ("mount -o remount,bind,ro .", "mount -o remount,bind,rw .", "it is read-only"),
+    ] {
+        let (said, why) = says(true, &format!("{before}; ls below; echo $?; {after}"));
+        assert_eq!(said, "125\n", "{why}");
+        assert!(why.contains(expected), "{why}");
+    }
+    is_whole(&scratch, &slot);
+}
+
 /// A mount went under a program that used it, and the kernel gave its device's number to the next one: what
 /// was opened there was read from the first pool, and written to it.
 #[test]

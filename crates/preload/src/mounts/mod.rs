@@ -276,12 +276,16 @@ fn join(mount: &Mount) -> Option<&'static Fs> {
     if let Some(joined) = unsafe { there.as_ref() } {
         return Some(&joined.fs);
     }
+    let target = String::from_utf8_lossy(&mount.target);
+    let judged = judged_by_kernel_now(mount);
     // Who has other users than `novale run` had sees other owners.
-    if !begun::has_its_users() || !allows_all(mount) {
+    if !begun::has_its_users() || judged.is_some() {
         mount.failed.store(true, Ordering::Relaxed);
+        if let Some(why) = judged.filter(|_| settings::is_strict()) {
+            not_served(&format!("{target}: {why}"));
+        }
         return None;
     }
-    let target = String::from_utf8_lossy(&mount.target);
     // What is opened here would have no description.
     if HAS_MEMORY.get().is_some_and(|has_memory| !has_memory()) {
         mount.failed.store(true, Ordering::Relaxed);
@@ -523,12 +527,16 @@ pub(crate) fn is_no_exec(mount: usize) -> bool {
     all().get(mount).is_none_or(|mount| mount.no_exec.load(Ordering::Relaxed))
 }
 
-/// Whether the mount's flags leave a program here to change files and to follow links: the kernel judges
-/// all calls otherwise.
-fn allows_all(mount: &Mount) -> bool {
-    let Some(facts) = Facts::of(number(mount, STATX_MNT_ID_UNIQUE)) else { return true };
+/// Why the kernel is to judge all calls by a mount, which may have changed since `novale run` looked: its flags
+/// do not leave a program to change files and to follow links, or paths in it lead elsewhere.
+fn judged_by_kernel_now(mount: &Mount) -> Option<&'static str> {
+    let own = number(mount, STATX_MNT_ID_UNIQUE);
+    let facts = Facts::of(own)?;
     mount.no_exec.store(facts.forbid_exec(), Ordering::Relaxed);
-    facts.allow_all()
+    if !facts.allow_all() {
+        return Some("it is read-only, follows no links, or shows other users by now");
+    }
+    (!facts::is_bare(own)).then_some("something else is mounted below it by now")
 }
 
 /// Another mount of a pool, which shows all of its files elsewhere or a part of them: a bind mount.
