@@ -285,6 +285,45 @@ mod tasks {
         assert_eq!(unsafe { libc::madvise(map.as_mut_ptr().cast(), PAGE, libc::MADV_DONTFORK) }, 0);
         assert_eq!(pieces(), 0);
         unmap(map);
+        cannot_be_replaced();
+    }
+
+    /// A mapping that the program has sealed stayed on pages that were the file's no more when it had to give way,
+    /// and what was stored there was lost.
+    fn cannot_be_replaced() {
+        let mapped = |name: &str| {
+            let path = place().join(name);
+            fs::write(&path, [7; 2 * PAGE]).unwrap();
+            let file = open(&path);
+            let map = map(&file, 2 * PAGE);
+            assert!(pieces() > 0);
+            (file, map)
+        };
+        let (_file, map) = mapped("advised");
+        let part = libc::iovec { iov_base: map.as_mut_ptr().cast(), iov_len: PAGE };
+        let myself = unsafe { libc::syscall(libc::SYS_pidfd_open, libc::getpid(), 0) };
+        for advice in [libc::MADV_DONTFORK, libc::MADV_REMOVE] {
+            let call = libc::SYS_process_madvise;
+            let done = unsafe { libc::syscall(call, myself, &raw const part, 1, advice, 0) };
+            let error = std::io::Error::last_os_error().raw_os_error();
+            assert_eq!((done, error), (-1, Some(libc::EINVAL)));
+        }
+        assert_eq!((map[0], pieces() > 0), (7, true));
+        unmap(map);
+        let (_file, map) = mapped("attached");
+        let bits = libc::IPC_CREAT | 0o600;
+        let segment = unsafe { libc::shmget(libc::IPC_PRIVATE, PAGE, bits) };
+        assert!(segment >= 0);
+        let at = unsafe { libc::shmat(segment, map.as_ptr().cast(), libc::SHM_REMAP) };
+        assert_eq!(unsafe { libc::shmctl(segment, libc::IPC_RMID, std::ptr::null_mut()) }, 0);
+        assert_eq!((at.cast::<u8>().cast_const(), pieces()), (map.as_ptr(), 0));
+        assert_eq!((map[0], map[PAGE]), (0, 7));
+        // It stays until the program ends. Kernels before 6.10 seal nothing.
+        let (file, map) = mapped("sealed");
+        _ = unsafe { libc::syscall(libc::SYS_mseal, map.as_mut_ptr(), 2 * PAGE, 0) };
+        assert_eq!(pieces(), 0);
+        map[0] = 9;
+        assert_eq!(read(&file, 0, 2), [9, 7]);
     }
 
     #[test]

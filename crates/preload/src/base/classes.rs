@@ -253,6 +253,9 @@ const OF_ADDRESSES: &[i64] = &[
     libc::SYS_mprotect,
     libc::SYS_pkey_mprotect,
     libc::SYS_madvise,
+    libc::SYS_process_madvise,
+    libc::SYS_mseal,
+    libc::SYS_shmat,
 ];
 
 /// Which calls are of which class.

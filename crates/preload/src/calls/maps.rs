@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use novale_core::Fallocate;
 
+use crate::base::guard;
 use crate::base::sys::{Args, Ret, Served, fail, sys};
 use crate::fds::kernel;
 use crate::fds::table::{self, DIRECTORY, InUse, MAPPED};
@@ -13,6 +14,8 @@ use crate::paths::descriptor;
 
 /// Leaves the mapping where it was, and empty.
 const KEEPS: i32 = libc::MREMAP_DONTUNMAP;
+/// Parts that a call takes at most.
+const PARTS_MAX: u64 = 1024;
 /// Flags of `mremap`.
 const REMAPS: i32 = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | KEEPS;
 
@@ -241,30 +244,72 @@ pub(crate) fn protect(number: i64, args: &Args) -> Served {
     Some(done)
 }
 
+/// Calls on memory, of whatever is mapped there.
+pub(crate) fn of_memory(number: i64, args: &Args) -> Served {
+    match number {
+        libc::SYS_madvise => madvise(args),
+        libc::SYS_process_madvise => advise_parts(args),
+        libc::SYS_mseal => seal(args),
+        _ => attach(args),
+    }
+}
+
 /// `madvise(at, len, advice)`: what the kernel would do to the pool's file, or hides from a child without
 /// this library's knowing it. All else is as good for the pool's pages as for its own.
-pub(crate) fn madvise(args: &Args) -> Served {
+fn madvise(args: &Args) -> Served {
     let [at, len, advice, ..] = *args;
     let advice = advice as i32;
     if !matches!(advice, libc::MADV_REMOVE | libc::MADV_DONTFORK) {
         return None;
     }
     let range = pages(at, len)?;
-    let maps = maps::some().filter(|maps| maps.overlaps(&range))?;
-    let pieces = maps.parts().iter().filter_map(|part| part.piece(&range));
-    let pieces: Vec<Part> = pieces.filter(|part| part.of.base.is_none()).collect();
-    drop(maps);
-    let done = if advice == libc::MADV_REMOVE {
-        remove(&pieces, range.end - range.start)?
-    } else {
+    if advice == libc::MADV_DONTFORK {
         // A child finds something else at these addresses, which must not be replaced when they give way.
-        if pieces.iter().all(is_given) {
-            return None;
-        }
-        fail(libc::EINVAL)
-    };
-    drop(pieces);
-    Some(done)
+        return give(&range);
+    }
+    remove(&pieces(&range), range.end - range.start)
+}
+
+/// `process_madvise(process, parts, count, advice, flags)`: of the process itself the kernel takes any advice (Linux
+/// 6.13). What [`madvise`] looks at is not for what is mapped here, as in kernels before.
+fn advise_parts(args: &Args) -> Served {
+    let [_, parts, count, advice, ..] = *args;
+    if !matches!(advice as i32, libc::MADV_REMOVE | libc::MADV_DONTFORK) {
+        return None;
+    }
+    let each =
+        (0..count.min(PARTS_MAX)).map_while(|part| guard::load::<[u64; 2]>(parts + 16 * part));
+    let mut ranges = each.filter_map(|[at, len]| pages(at, len));
+    ranges.any(|range| !pieces(&range).is_empty()).then(|| fail(libc::EINVAL))
+}
+
+/// `mseal(at, len, flags)`: what is sealed can't be replaced when it has to give way, so it does before.
+fn seal(args: &Args) -> Served {
+    let [at, len, ..] = *args;
+    give(&pages(at, len)?)
+}
+
+/// `shmat(segment, at, flags)`, which may put memory in the place of what is mapped, as much as the segment has.
+fn attach(args: &Args) -> Served {
+    let [_, at, flags, ..] = *args;
+    if flags as i32 & libc::SHM_REMAP == 0 {
+        return None;
+    }
+    give(&(at..u64::MAX))
+}
+
+/// Makes the files' own pages in a range the kernel's, before it does something to them that this library would
+/// undo. An error where some do not become so.
+fn give(range: &Range<u64>) -> Served {
+    let all = pieces(range).iter().all(is_given);
+    (!all).then(|| fail(libc::EINVAL))
+}
+
+/// What is mapped in a range of the files' own pages.
+fn pieces(range: &Range<u64>) -> Vec<Part> {
+    let Some(maps) = maps::some().filter(|maps| maps.overlaps(range)) else { return Vec::new() };
+    let pieces = maps.parts().iter().filter_map(|part| part.piece(range));
+    pieces.filter(|part| part.of.base.is_none()).collect()
 }
 
 /// Makes holes of what mappings show, in their files.

@@ -258,7 +258,9 @@ fn other_call(number: i64, args: &Args) -> Served {
         libc::SYS_mremap => maps::mremap(args),
         libc::SYS_msync => maps::msync(args),
         libc::SYS_mprotect | libc::SYS_pkey_mprotect => maps::protect(number, args),
-        libc::SYS_madvise => maps::madvise(args),
+        libc::SYS_madvise | libc::SYS_process_madvise | libc::SYS_mseal | libc::SYS_shmat => {
+            maps::of_memory(number, args)
+        }
         libc::SYS_sendfile => transfer::sendfile(args),
         libc::SYS_copy_file_range => transfer::copy_file_range(args),
         libc::SYS_tee => descriptors::of_two(&[(args[0], 0), (args[1], 0)]),
