@@ -49,7 +49,7 @@ use crate::op::commit::Rest;
 use crate::op::lock::Locked;
 use crate::op::quota::Counted;
 use crate::seeded::Bug;
-use crate::space::Need;
+use crate::space::{Need, Wanted};
 use crate::{log, seeded};
 
 /// Most pages that one step looks at.
@@ -234,7 +234,7 @@ impl Fs {
         window.drop_overridden(|_, _| Ok(false))?;
         window.drop_cancelled();
         let needed = needed_pages(window.kept().map(|kept| u64::from(kept.lines)));
-        let extents = self.take_pages(call, needed, Need::Release)?;
+        let extents = self.take_pages(call, Wanted::once(needed), Need::Release)?;
         let Stored { pending, moved, tail } = self.store_pages(locked, &window, &extents);
         let gone = window.pages.iter().flat_map(|page| &page.dead_adds).copied().collect();
         let mut freed = Extents::default();
@@ -342,7 +342,7 @@ impl Fs {
         window: &Window,
         needed: u64,
     ) -> Result<()> {
-        let Ok(extents) = self.take_pages(call, needed, Need::Release) else {
+        let Ok(extents) = self.take_pages(call, Wanted::once(needed), Need::Release) else {
             // Collection can wait; a full pool is no reason for the operation to fail.
             return Ok(());
         };

@@ -27,7 +27,7 @@ use crate::base::error::{Error, Result};
 use crate::base::extent::{Extents, page_at};
 use crate::seeded::{self, Bug};
 use crate::space::failed::is_lost;
-use crate::space::{Allocator, Need, PageSource};
+use crate::space::{Allocator, Need, PageSource, Wanted};
 
 /// Inode pages made at once: those of a word of 64 numbers.
 pub(crate) const INODE_PAGES_AT_ONCE: u64 = 64 / INODES_PER_PAGE;
@@ -472,7 +472,7 @@ impl Roomy<'_> {
 /// New pages, durably zeroed.
 fn take_zeroed(env: &PageSource<'_>, pm: &Pm, pages: u64) -> Result<Extents> {
     let PageSource { arena, allocator, op, hint } = *env;
-    let extents = allocator.take_all(arena, op, hint, pages, Need::Growth)?;
+    let extents = allocator.take_all(arena, op, hint, Wanted::once(pages), Need::Growth)?;
     let mut pending = Flushed::none();
     for extent in extents.iter() {
         pending = pending.and(pm.stream_zero(extent.addr, extent.pages * PAGE, Purpose::Inode));

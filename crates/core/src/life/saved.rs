@@ -18,7 +18,7 @@ use crate::inode::chunks::Chunks;
 use crate::life::saved;
 use crate::op::quota::Usage;
 use crate::pool::Pool;
-use crate::space::{Need, reserve_of};
+use crate::space::{Need, Wanted, reserve_of};
 
 pub(crate) const INODE_WORDS: usize = 128;
 /// Words of a project: its number, pages, inodes.
@@ -168,7 +168,8 @@ pub(crate) fn write(fs: &Fs, op: &Op<'_>, pool: &Pool) -> Result<(PoolState, Flu
     let payload = SAVED_PAYLOAD_BYTES_MAX as usize;
     let pages = bytes.len().div_ceil(payload) as u64;
     let arena = fs.arena();
-    let Ok(extents) = fs.allocator.take_all(arena, op, 0, pages, Need::Release) else {
+    let Ok(extents) = fs.allocator.take_all(arena, op, 0, Wanted::once(pages), Need::Release)
+    else {
         return Ok((clean, Flushed::none()));
     };
     let mut pending = Flushed::none();

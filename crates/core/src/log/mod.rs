@@ -23,7 +23,7 @@ use crate::base::extent::{Extent, Extents};
 use crate::inode::state::{LogId, State};
 use crate::inode::view::View;
 use crate::seeded::{self, Bug};
-use crate::space::{Need, PageSource};
+use crate::space::{Need, PageSource, Wanted};
 
 /// Most pages by which a log grows at once.
 pub(crate) const GROWTH_PAGES_MAX: u64 = 16;
@@ -295,7 +295,8 @@ impl LogRoom {
                     1
                 };
                 let want = missing_now.max(step);
-                match env.allocator.take(env.arena, env.op, env.hint, want, need) {
+                let wanted = Wanted::once(want);
+                match env.allocator.take(env.arena, env.op, env.hint, wanted, need) {
                     Ok(extent) => {
                         this.grown().taken.push(extent);
                         spare = extent;

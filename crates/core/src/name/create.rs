@@ -25,7 +25,7 @@ use crate::op::lock::Locked;
 use crate::op::quota::UsageChange;
 use crate::op::{commit, load};
 use crate::seeded::{self, Bug};
-use crate::space::Need;
+use crate::space::{Need, Wanted};
 
 /// How often an operation looks its names up again because they changed before it had the locks.
 pub(crate) const NAME_TRIES: usize = 1 << 16;
@@ -304,13 +304,14 @@ impl Fs {
         view.index().reserve(arena, 0, 1)?;
         let env = self.env(call);
         let room = LogRoom::make(&env, view, std::iter::once(1), Need::Growth)?;
-        let page = match self.allocator.take(arena, &call.op, call.hint, 1, Need::Growth) {
-            Ok(extent) => extent.addr,
-            Err(error) => {
-                room.give_back(&env)?;
-                return Err(error);
-            }
-        };
+        let page =
+            match self.allocator.take(arena, &call.op, call.hint, Wanted::once(1), Need::Growth) {
+                Ok(extent) => extent.addr,
+                Err(error) => {
+                    room.give_back(&env)?;
+                    return Err(error);
+                }
+            };
         let mut bytes = [0; PAGE_BYTES];
         if let Some(place) = bytes.get_mut(..target.len()) {
             place.copy_from_slice(target);

@@ -40,7 +40,7 @@ use crate::op::commit::Rest;
 use crate::op::lock::Locked;
 use crate::op::xattr_set::{ReadyXattrs, Xattrs};
 use crate::seeded::{self, Bug};
-use crate::space::Need;
+use crate::space::{Need, Wanted};
 
 /// New pages of an operation that no commit names yet, and what was streamed to them. Dropped, they are
 /// fenced and go back.
@@ -61,7 +61,7 @@ impl<'a> Taken<'a> {
 
     /// Exactly so many pages.
     pub(crate) fn take(fs: &'a Fs, call: &'a Call<'a>, pages: u64, need: Need) -> Result<Self> {
-        let extents = fs.take_pages(call, pages, need)?;
+        let extents = fs.take_pages(call, Wanted::again(pages), need)?;
         Ok(Self { fs, call, extents, pending: Flushed::none(), is_named: false })
     }
 
@@ -163,7 +163,7 @@ impl<'a> FileTx<'a> {
     /// Takes exactly so many new pages, which the caller is going to store to.
     #[inline]
     pub(crate) fn take(&mut self, pages: u64, need: Need) -> Result<()> {
-        self.taken.extents = self.fs.take_pages(self.call, pages, need)?;
+        self.taken.extents = self.fs.take_pages(self.call, Wanted::again(pages), need)?;
         Ok(())
     }
 

@@ -18,7 +18,7 @@ use crate::op::load;
 use crate::op::lock::Locked;
 use crate::op::quota::UsageChange;
 use crate::op::xattr_set::Xattrs;
-use crate::space::Need;
+use crate::space::{Need, Wanted};
 
 /// The word of an operation's record that counts the extents of its list that it began to give.
 pub(crate) const GIVEN: usize = 0;
@@ -47,9 +47,14 @@ pub(crate) fn need(replaces: bool) -> Need {
 }
 
 impl Fs {
-    /// Exactly `pages` new pages, which the caller is going to store to.
-    pub(crate) fn take_pages(&self, call: &Call<'_>, pages: u64, need: Need) -> Result<Extents> {
-        let extents = self.allocator.take_all(self.arena(), &call.op, call.hint, pages, need)?;
+    /// Exactly so many new pages, which the caller is going to store to.
+    pub(crate) fn take_pages(
+        &self,
+        call: &Call<'_>,
+        wanted: Wanted,
+        need: Need,
+    ) -> Result<Extents> {
+        let extents = self.allocator.take_all(self.arena(), &call.op, call.hint, wanted, need)?;
         for extent in extents.iter() {
             self.pm.expect_stores(extent.addr, extent.pages * PAGE);
         }

@@ -20,7 +20,7 @@ use crate::fs::Fs;
 use crate::inode::state::LogId;
 use crate::inode::words::XattrSet;
 use crate::op::call::Call;
-use crate::space::Need;
+use crate::space::{Need, Wanted};
 
 const LINE_BYTES: usize = 64;
 const PAYLOAD_BYTES: usize = XATTR_PAYLOAD_BYTES_MAX as usize;
@@ -365,7 +365,7 @@ impl Fs {
                 && bytes.len() > INLINE_BYTES
             {
                 let len = bytes.len() as u64;
-                let taken = self.take_pages(call, len.div_ceil(PAGE), need)?;
+                let taken = self.take_pages(call, Wanted::once(len.div_ceil(PAGE)), need)?;
                 let bytes = std::mem::take(bytes);
                 record.value = paged_value(&bytes, &taken);
                 ready.values.push((taken, bytes));
@@ -380,7 +380,7 @@ impl Fs {
         if chain > XATTR_CHAIN_PAGES_MAX.into() {
             return Err(Error::NoSpace);
         }
-        ready.chain = self.take_pages(call, chain, need)?;
+        ready.chain = self.take_pages(call, Wanted::once(chain), need)?;
         // A chain of 256 pages has no room for 2^28 pages of values.
         let pages = u32::try_from(pages + chain).unwrap_or(u32::MAX);
         ready.set = XattrSet { root: page_at(&ready.chain, 0), pages, summary };

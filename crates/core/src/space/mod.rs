@@ -38,9 +38,10 @@ use crate::space::wear::{ColdMove, SLOTS_MAX, Wear};
 const LANE_EXTENT_PAGES_MAX: u64 = 512;
 /// Words of the block with the count of free pages.
 const FREE_WORDS: usize = 8;
-/// As [`LANE_EXTENT_PAGES_MAX`], but for a longer write, where slots are to be worn evenly: the wear of two
-/// slots differs by what lanes hold.
-const WEAR_EXTENT_PAGES: u64 = 64;
+/// As [`LANE_EXTENT_PAGES_MAX`], but for a longer write, and for so many takings at most, where slots are to be worn
+/// evenly: the wear of two slots differs by what lanes hold.
+const WEAR_EXTENT_PAGES_MAX: u64 = 256;
+const WEAR_EXTENT_TAKES: u64 = 64;
 /// A slot with several others beside it is left alone where its runs are shorter, in pages.
 const LEAST_EXTENT_PAGES: u64 = 16;
 /// Extents that a lane gathers before they go back to the bitmap.
@@ -53,6 +54,32 @@ pub(crate) enum Need {
     Growth,
     /// Deletes, overwrites and collection: what gives pages back may use the reserve.
     Release,
+}
+
+/// Pages that are wanted at once.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wanted {
+    pages: u64,
+    /// As many are likely to be wanted next.
+    is_one_of_many: bool,
+}
+
+impl Wanted {
+    /// For a write, after which others come.
+    pub(crate) fn again(pages: u64) -> Self {
+        Self { pages, is_one_of_many: true }
+    }
+
+    /// For what comes once in many operations.
+    pub(crate) fn once(pages: u64) -> Self {
+        Self { pages, is_one_of_many: false }
+    }
+
+    /// Pages that a lane takes for it and for those that come next, where slots are to be worn evenly.
+    fn pages_ahead(self) -> u64 {
+        let each = if self.is_one_of_many { self.pages } else { 1 };
+        (WEAR_EXTENT_TAKES * each).min(WEAR_EXTENT_PAGES_MAX)
+    }
 }
 
 /// The page allocator.
@@ -305,16 +332,18 @@ impl Allocator {
         arena: &Arena,
         op: &Op<'_>,
         hint: u32,
-        want: u64,
+        wanted: Wanted,
         need: Need,
     ) -> Result<Extent> {
+        let want = wanted.pages;
         if need != Need::Release && !arena.grants() {
             return Err(Error::NoSpace);
         }
         // Pages freed here before are as good as any: they save the bitmap two visits, and this process
         // has most likely mapped them. In a pool that is nearly full they belong to the reserve.
         let reuse = need == Need::Release || self.is_roomy(arena)?;
-        self.look_at_wear(arena, hint, want)?;
+        // Pages of a lane's extent are expected to be written: they count as one, however many.
+        self.look_at_wear(arena, hint, 1)?;
         let is_cool = |page| self.is_reusable(arena, page);
         if reuse
             && want == 1
@@ -331,10 +360,14 @@ impl Allocator {
         for attempt in 0..2 {
             let lane = self.lane(arena, op, hint)?;
             if reuse && let Some(extent) = lane.reuse(op, want, is_cool)? {
+                drop(lane);
+                if want > 1 {
+                    self.look_at_wear(arena, hint, want - 1)?;
+                }
                 return Ok(extent);
             }
             if lane.held() < want || is_closed(arena, lane.extent()) {
-                self.refill(arena, op, &lane, want, need)?;
+                self.refill(arena, op, &lane, wanted, need)?;
             }
             if !is_closed(arena, lane.extent())
                 && let Some(extent) = lane.bump(op, want)?
@@ -350,17 +383,19 @@ impl Allocator {
         Err(Error::NoSpace)
     }
 
-    /// Exactly `pages` pages, in as few extents as there are.
+    /// Exactly so many pages, in as few extents as there are.
     pub(crate) fn take_all(
         &self,
         arena: &Arena,
         op: &Op<'_>,
         hint: u32,
-        pages: u64,
+        wanted: Wanted,
         need: Need,
     ) -> Result<Extents> {
         let mut extents = Extents::default();
-        let taken = fill(&mut extents, pages, |missing| self.take(arena, op, hint, missing, need));
+        let taken = fill(&mut extents, wanted.pages, |pages| {
+            self.take(arena, op, hint, Wanted { pages, ..wanted }, need)
+        });
         self.all_or_none(arena, op, hint, extents, taken)
     }
 
@@ -430,22 +465,23 @@ impl Allocator {
         self.wear.cold_moves(arena, &|slots| slots.map(free).collect())
     }
 
-    /// Replaces what is left of a lane's extent by one that holds `want` pages, if it can.
+    /// Replaces what is left of a lane's extent by one that holds the pages that are wanted, if it can.
     fn refill(
         &self,
         arena: &Arena,
         op: &Op<'_>,
         lane: &Lane<'_>,
-        want: u64,
+        wanted: Wanted,
         need: Need,
     ) -> Result<()> {
+        let want = wanted.pages;
         let spare = self.pages_spare(arena)?;
         if need == Need::Growth && spare < want {
             return Ok(());
         }
         let fair = spare / (u64::from(self.lane_count) * 8);
-        let most = if self.wear.is_asked() { WEAR_EXTENT_PAGES } else { LANE_EXTENT_PAGES_MAX };
-        let target = want.min(LANE_EXTENT_PAGES_MAX).max(fair.min(most));
+        let most = if self.wear.is_asked() { wanted.pages_ahead() } else { u64::MAX };
+        let target = want.max(fair.min(most)).min(LANE_EXTENT_PAGES_MAX);
         let turn =
             Turn { lane: lane.index().into(), lanes: self.lane_count, turn: lane.next_turn() };
         match self.find_extent(arena, op, turn, lane.cursor(), target)? {
@@ -685,8 +721,33 @@ pub(crate) struct PageSource<'a> {
 
 #[cfg(test)]
 mod tests {
+    use novale_pm::{Pm, PmOptions};
+
     use super::*;
-    use crate::fixture::{CTX, with_file};
+    use crate::base::types::{Ctx, Node};
+    use crate::fixture::{CTX, FILE, MB, open, with_file};
+    use crate::{MkfsOptions, mkfs};
+
+    /// Lanes took 64 pages at a time, whatever a write needed: sequential writes of 16 KB and more were slower by a
+    /// tenth than where slots are not worn evenly.
+    #[test]
+    fn a_lane_takes_more_at_a_time_for_longer_writes() {
+        let pm = Pm::anonymous(&[16 * MB; 2], &PmOptions::default()).unwrap();
+        mkfs(&pm, &MkfsOptions::numbered(2, 4)).unwrap();
+        let fs = open(pm);
+        let looks = |hint: u32| fs.allocator.wear.takes_counted(hint);
+        for (hint, (pages, held)) in (1..).zip([(1, 32..64), (4, 192..256)]) {
+            let ctx = Ctx { hint, ..CTX };
+            let ino = fs.create(&CTX, Node::ROOT, &[b'a', pages], &FILE).unwrap().ino;
+            let before = looks(hint);
+            fs.write(&ctx, ino, 0, &vec![1; usize::from(pages) * 4096]).unwrap();
+            // One for the pages, one for the log's first.
+            assert_eq!(looks(hint) - before, 2, "{pages} pages");
+            let (_, lane) = fs.allocator.lane_at(hint);
+            let found = lane::held_pages(fs.arena(), lane).unwrap();
+            assert!(held.contains(&found), "{found} held after {pages}");
+        }
+    }
 
     /// Two pages go when one with two copies is overwritten: both went to the lane, and the next operation
     /// locked it to take one.

@@ -4,7 +4,7 @@
 //! What counts is lines that reach a slot, for any purpose: `novale-pm` counts them, a thread in words of
 //! its own in the arena (the paper's counters for each CPU). Added up, with what the slot's wear line had
 //! when the pool was opened, they are its wear. They are added up once in [`TAKES`] pages that a thread takes
-//! or overwrites; in between each extent that is taken counts as if its pages were written once, so that
+//! or overwrites; in between each extent that a lane takes counts as if its pages were written once, so that
 //! lanes which ask at the same moment do not all take the same slot.
 //!
 //! Freed pages that a lane or a record has kept are given out again only where their slot is among the
@@ -25,7 +25,8 @@ use crate::base::error::Result;
 
 /// Slots of a pool.
 pub(super) const SLOTS_MAX: usize = MAX_SLOTS as usize;
-/// Pages taken or overwritten by a thread after which it looks anew how far the slots are worn.
+/// Pages taken or overwritten by a thread after which it looks anew how far the slots are worn. Those that it takes
+/// at once of a lane's extent are one of them.
 const TAKES: u64 = 512;
 /// How much more than the coolest slot with room a cool one may have got, in pages written.
 const COOL_PAGES: u64 = 128;
@@ -214,6 +215,12 @@ impl Wear {
         let count = before.wrapping_add(pages);
         taken.store(count, Relaxed);
         count / TAKES != before / TAKES
+    }
+
+    /// The pages that were counted of those with that hint.
+    #[cfg(test)]
+    pub(super) fn takes_counted(&self, hint: u32) -> u64 {
+        self.taken.get(hint as usize % self.taken.len()).map_or(0, |taken| taken.0.load(Relaxed))
     }
 
     /// The slot that the next extent of a lane comes from, `free` being the free pages of each.
