@@ -14,8 +14,9 @@ use novale_core::{
     Ctx, Error, Fs, Ino, MkfsOptions, NewSlot, Node, OpenOptions, Placement, Result, Serial,
     SetAttr, UpdatePolicy, inspect, mkfs, replace_slot, take_back_slot, take_lost_place,
 };
-use novale_layout::{FileKind, PAGE, PmAddr, Roots};
+use novale_layout::{FileKind, PAGE, PmAddr};
 use novale_pm::{Pm, PmOptions, Purpose, SlotSpec};
+use support::tables::move_table;
 use support::{MB, open_as, set_long_attribute, verify, write_over};
 use tempfile::TempDir;
 
@@ -329,17 +330,6 @@ fn a_slot_too_short_is_refused_before_anything_changes() {
     assert!(give_up(&pm, u64::MAX).unwrap_err().to_string().contains("slot 0"));
 }
 
-/// Puts the table of the second chunk into slot 1, where it may lie as well as anywhere.
-fn move_table(pm: &Pm) {
-    let load = |at| PmAddr::from_raw(pm.load_u64(at).unwrap());
-    let word = load(Roots::fixed().inode_directory).add(8);
-    let (mut bytes, to) = ([0; 4096], PmAddr::new(1, pm.slot_len(1) - 9 * PAGE));
-    pm.load(load(word), &mut bytes).unwrap();
-    assert!(bytes.iter().any(|byte| *byte != 0));
-    pm.fence(pm.stream(to, &bytes, Purpose::Inode)).end();
-    pm.fence(pm.write_back(pm.store_u64(word, to.raw(), Purpose::Inode))).end();
-}
-
 #[test]
 fn a_table_of_inodes_that_is_lost_is_made_anew() {
     let files = Files::new(32 * MB);
@@ -350,7 +340,7 @@ fn a_table_of_inodes_that_is_lost_is_made_anew() {
         fs.write(&CTX, file, 0, &number.to_string().into_bytes()).unwrap();
     }
     fs.close().unwrap();
-    move_table(fs.pm());
+    move_table(fs.pm(), 1);
     drop(fs);
     let report = files.replace(1).unwrap();
     let made = |change: &Change| change.what.contains("the table of chunk 1 was lost");

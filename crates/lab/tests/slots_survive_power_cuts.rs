@@ -9,6 +9,9 @@
     reason = "a test stops at what fails, and says what it met"
 )]
 
+#[path = "../../core/tests/support/tables.rs"]
+mod tables;
+
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::panic::Location;
@@ -26,7 +29,7 @@ use novale_core::{
 };
 use novale_lab::crash::{Event, Hardware, LineBytes, LineKey, Recorder, What};
 use novale_lab::diff::{Budget, Length};
-use novale_layout::{PAGE, PmAddr, Roots, SLOT_HEADER_OFFSET};
+use novale_layout::{PmAddr, SLOT_HEADER_OFFSET};
 use novale_pm::{Observer, Pm, PmOptions, Purpose, SlotLock, SlotSpec, StoreEvent};
 use novale_posix::slots::{Helpers, add, going, let_wait, remove, replace, replace_lost};
 use tempfile::TempDir;
@@ -271,12 +274,7 @@ fn filled(files: &Files) {
 /// Puts the table of all inodes into slot 1, where that of a later chunk may lie.
 fn move_table(files: &Files) {
     let pm = files.map(&[0, 1, 2]);
-    let load = |at| PmAddr::from_raw(pm.load_u64(at).unwrap());
-    let word = load(Roots::fixed().inode_directory);
-    let (mut bytes, to) = ([0; 4096], PmAddr::new(1, pm.slot_len(1) - 9 * PAGE));
-    pm.load(load(word), &mut bytes).unwrap();
-    pm.fence(pm.stream(to, &bytes, Purpose::Inode)).end();
-    pm.fence(pm.write_back(pm.store_u64(word, to.raw(), Purpose::Inode))).end();
+    tables::move_table(&pm, 0);
     let mut keep = |_: &SavedPiece<'_>| Ok(());
     let mut help = Help { exec: &Serial, progress: &|_| {}, keep: &mut keep, now_ns: 5 };
     // What is free is said anew.

@@ -3,6 +3,7 @@
 #![allow(dead_code, clippy::unwrap_used, reason = "each test uses a part, and fails by panicking")]
 
 pub(crate) mod stop;
+pub(crate) mod tables;
 
 use novale_arena::Arena;
 use novale_core::{
