@@ -56,7 +56,9 @@ fn work(mount: &[&str], name: &str) {
         fs::write(big(number), vec![9; 1 << 20]).unwrap();
     }
     OpenOptions::new().write(true).open(&b).unwrap().set_len(8192).unwrap();
-    assert_eq!(fs::read(big(39)).unwrap_err().raw_os_error(), Some(EIO));
+    // The last one may be by another lane, which has an extent of the first slot still.
+    let lost = (0..40).rev().find_map(|number| fs::read(big(number)).err()).unwrap();
+    assert_eq!(lost.raw_os_error(), Some(EIO));
     for number in 0..10 {
         fs::remove_file(big(number)).unwrap();
     }
