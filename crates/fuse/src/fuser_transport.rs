@@ -15,15 +15,16 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::thread::Builder;
 use std::time::SystemTime;
 
 use fuser::{
     BsdFileFlags, Config, CopyFileRangeFlags, FileAttr, FileHandle, Filesystem, Generation,
-    INodeNo, InitFlags, KernelConfig, LockOwner, OpenAccMode, OpenFlags, RenameFlags, ReplyAttr,
-    ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek,
-    ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, Session, SessionACL, TimeOrNow,
-    WriteFlags,
+    INodeNo, InitFlags, KernelConfig, LockOwner, Notifier, OpenAccMode, OpenFlags, RenameFlags,
+    ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry,
+    ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, Session, SessionACL,
+    TimeOrNow, WriteFlags,
 };
 use novale_core::{Attr, FileKind, NewInode, Place};
 
@@ -32,6 +33,7 @@ use crate::cache::Keeps;
 use crate::fuser_convert::{
     NO_ACCESS, errno, file_attr, file_handle, file_type, generation, ino, opened_flags, time,
 };
+use crate::locked::locked;
 use crate::room::{Room, is_full};
 use crate::service::{Caller, Changes, Errno, OpenRequest, ReadFrom, Reply, Service};
 use crate::transport::{Connection, Transport};
@@ -77,8 +79,10 @@ impl Transport for FuserTransport {
         config.n_threads = Some(self.threads.max(1));
         config.clone_fd = true;
         // Who may ask is the kernel's decision, by allow_other: fuser need not repeat it.
+        let notifier = Arc::new(OnceLock::new());
         let session = Session::from_fd(
             Adapter {
+                notifier: notifier.clone(),
                 keeps: Keeps::new(service.is_shared()),
                 aside: Aside::new(service.clone()),
                 room: Room::new(service.clone()),
@@ -90,6 +94,7 @@ impl Transport for FuserTransport {
             SessionACL::All,
             config,
         )?;
+        notifier.get_or_init(|| session.notifier());
         Ok(Box::new(FuserConnection(session)))
     }
 }
@@ -112,6 +117,43 @@ struct Adapter {
     keeps: Keeps,
     /// The kernel can map a file whose reads and writes all come to the service.
     maps_direct: bool,
+    /// By which the kernel is told; there once the session is.
+    notifier: Arc<OnceLock<Notifier>>,
+}
+
+/// What has the kernel drop pages of a file.
+struct Drops {
+    service: Arc<dyn Service>,
+    notifier: Option<Notifier>,
+}
+
+impl Drops {
+    /// Has it drop those of a range, and answers after that. By a thread of its own: it writes back what was stored
+    /// to them, for which the serving threads must be there. Without such a thread it is answered as it is.
+    fn then(
+        self,
+        node: INodeNo,
+        (offset, len): (u64, u64),
+        answer: impl FnOnce() + Send + 'static,
+    ) {
+        let answer = Arc::new(Mutex::new(Some(answer)));
+        let later = answer.clone();
+        let drop_pages = move || {
+            let from = i64::try_from(offset).unwrap_or(i64::MAX);
+            let most = i64::try_from(len).unwrap_or(i64::MAX).min(i64::MAX - from);
+            let told = self.notifier.map(|notifier| notifier.inval_inode(node, from, most));
+            if matches!(told, Some(Ok(()))) {
+                self.service.pages_are_dropped(ino(node), offset, len);
+            }
+            if let Some(answer) = locked(&later).take() {
+                answer();
+            }
+        };
+        let started = Builder::new().name("novale-drops".to_owned()).spawn(drop_pages).is_ok();
+        if !started && let Some(answer) = locked(&answer).take() {
+            answer();
+        }
+    }
 }
 
 thread_local! {
@@ -548,10 +590,15 @@ impl Filesystem for Adapter {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        let node = ino(node);
+        let file = ino(node);
+        let drops = Drops { service: self.service.clone(), notifier: self.notifier.get().cloned() };
         self.room.make(
-            move |service| service.fallocate(node, fallocate_mode(mode)?, offset, length),
-            move |done| reply_empty(reply, done),
+            move |service| service.fallocate(file, fallocate_mode(mode)?, offset, length),
+            move |done| match done {
+                Ok(true) => drops.then(node, (offset, length), move || reply.ok()),
+                Ok(false) => reply.ok(),
+                Err(error) => reply.error(errno(error)),
+            },
         );
     }
 

@@ -591,9 +591,19 @@ impl Service for Novale {
         self.done(self.fs.statfs_of(ino))
     }
 
-    fn fallocate(&self, ino: Ino, mode: Fallocate, offset: u64, len: u64) -> Reply<()> {
+    fn fallocate(&self, ino: Ino, mode: Fallocate, offset: u64, len: u64) -> Reply<bool> {
         let _pass = self.enter(&[ino])?;
-        self.done(self.fs.fallocate(&Self::ctx(), ino, mode, offset, len))
+        let mut change = || self.done(self.fs.fallocate(&Self::ctx(), ino, mode, offset, len));
+        let zeros = [Fallocate::PunchHole, Fallocate::ZeroRange, Fallocate::ZeroRangeKeepSize];
+        if !zeros.contains(&mode) {
+            return change().map(|()| false);
+        }
+        let peek = |at: u64, buf: &mut [u8]| self.peek(ino, at, buf);
+        self.stores.erase(ino, &(offset..offset.saturating_add(len)), &peek, &mut change)
+    }
+
+    fn pages_are_dropped(&self, ino: Ino, offset: u64, len: u64) {
+        self.stores.dropped(ino, &(offset..offset.saturating_add(len)));
     }
 
     fn getxattr(&self, caller: Caller, ino: Ino, name: &[u8]) -> Reply<Vec<u8>> {

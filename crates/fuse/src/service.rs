@@ -235,8 +235,11 @@ pub trait Service: Send + Sync + 'static {
     ) -> Reply<()>;
     /// Space and inodes, within the limits of the inode's directory tree.
     fn statfs(&self, ino: Ino) -> Reply<StatFs>;
-    /// Reserves space for a range, or changes it in another way.
-    fn fallocate(&self, ino: Ino, mode: Fallocate, offset: u64, len: u64) -> Reply<()>;
+    /// Reserves space for a range, or changes it in another way. Says whether the kernel has to drop its pages of
+    /// the range before it is answered: [`Service::pages_are_dropped`] is called then.
+    fn fallocate(&self, ino: Ino, mode: Fallocate, offset: u64, len: u64) -> Reply<bool>;
+    /// The kernel has dropped its pages of a range, and written back what was stored to them.
+    fn pages_are_dropped(&self, ino: Ino, offset: u64, len: u64);
     /// The value of an extended attribute.
     fn getxattr(&self, caller: Caller, ino: Ino, name: &[u8]) -> Reply<Vec<u8>>;
     /// Sets an extended attribute; the kernel has checked that the caller may. An access ACL of a

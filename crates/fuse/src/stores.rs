@@ -16,6 +16,11 @@
 //! once the kernel has dropped its pages after it, which it does before the file's next write; so the
 //! oldest are forgotten where there are many.
 //!
+//! Erasing (`fallocate`) leaves the kernel its pages: it makes zeros in them itself, once it is answered,
+//! and takes them for clean. So what is erased is kept in the same way, and the kernel is told to drop its
+//! pages before it is answered, for which it writes back what was stored to them: what it reads from then
+//! on is what the file has.
+//!
 //! Not covered: writes that the kernel itself makes beside each other (`io_uring`, `libaio`). It drops
 //! the pages when such a write begins, and so may show the old bytes in a mapping.
 
@@ -121,12 +126,15 @@ type Piece = (u64, Range<usize>);
 
 /// The pages of a range of bytes.
 fn pieces(offset: u64, len: usize) -> impl Iterator<Item = Piece> {
-    let end = offset.saturating_add(len as u64);
-    let in_page = |at: u64| usize::try_from(at).unwrap_or(PAGE_BYTES);
-    (offset / PAGE..end.div_ceil(PAGE)).map(move |page| {
-        let start = page * PAGE;
-        (page, in_page(offset.saturating_sub(start))..in_page((end - start).min(PAGE)))
-    })
+    let bytes = offset..offset.saturating_add(len as u64);
+    (offset / PAGE..bytes.end.div_ceil(PAGE)).map(move |page| (page, in_page(page, &bytes)))
+}
+
+/// Which bytes of a page are in a range that it has a part of.
+fn in_page(page: u64, bytes: &Range<u64>) -> Range<usize> {
+    let start = page * PAGE;
+    let at = |at: u64| usize::try_from(at.min(PAGE)).unwrap_or(PAGE_BYTES);
+    at(bytes.start.saturating_sub(start))..at(bytes.end.saturating_sub(start))
 }
 
 /// Reads a file's bytes into a buffer, from an offset on.
@@ -173,14 +181,44 @@ impl Pages {
     fn keep(&mut self, offset: u64, len: usize, read: ReadAt<'_>) -> Reply<()> {
         self.writes += 1;
         for (page, bytes) in pieces(offset, len) {
-            if !self.has(page) {
-                continue;
+            if self.has(page) {
+                self.keep_piece(page, &bytes, read)?;
             }
-            let now = page_now(read, page)?;
-            let replaced = self.replaced.entry(page).or_insert_with(Replaced::new);
-            replaced.write = self.writes;
-            replaced.keep(&bytes, &now);
         }
+        Ok(())
+    }
+
+    /// The pages of a range that the kernel may have, which may be as long as a file can be.
+    fn known(&self, bytes: &Range<u64>) -> Vec<Piece> {
+        let pages = bytes.start / PAGE..bytes.end.div_ceil(PAGE);
+        let each = |(group, words): (&u64, &[u64; 8])| {
+            let (first, words) = (group * 512, *words);
+            (0..512)
+                .filter(move |at| words.get(at / 64).is_some_and(|word| word >> (at % 64) & 1 != 0))
+                .map(move |at| first + at as u64)
+        };
+        let mut known: Vec<u64> =
+            self.kernels.iter().flat_map(each).filter(|page| pages.contains(page)).collect();
+        known.sort_unstable();
+        known.into_iter().map(|page| (page, in_page(page, bytes))).collect()
+    }
+
+    /// Keeps what is erased: of so many pages, the first ones and the last, since those have other bytes too.
+    fn keep_erased(&mut self, bytes: &Range<u64>, read: ReadAt<'_>) -> Reply<()> {
+        self.writes += 1;
+        let mut known = self.known(bytes);
+        let last = known.len().saturating_sub(1);
+        if last > KEPT_MAX {
+            known.drain(KEPT_MAX..last);
+        }
+        known.into_iter().try_for_each(|(page, bytes)| self.keep_piece(page, &bytes, read))
+    }
+
+    fn keep_piece(&mut self, page: u64, bytes: &Range<usize>, read: ReadAt<'_>) -> Reply<()> {
+        let now = page_now(read, page)?;
+        let replaced = self.replaced.entry(page).or_insert_with(Replaced::new);
+        replaced.write = self.writes;
+        replaced.keep(bytes, &now);
         Ok(())
     }
 
@@ -286,6 +324,31 @@ impl Stores {
         written
     }
 
+    /// Bytes of a range become zeros past the page cache. Says whether the kernel has to drop its pages of it:
+    /// see [`Stores::dropped`].
+    pub(crate) fn erase(
+        &self,
+        ino: Ino,
+        bytes: &Range<u64>,
+        read: ReadAt<'_>,
+        erase: &mut dyn FnMut() -> Reply<()>,
+    ) -> Reply<bool> {
+        let Some(pages) = self.pages(ino) else { return erase().map(|()| false) };
+        let mut pages = locked(&pages);
+        pages.keep_erased(bytes, read)?;
+        erase()?;
+        Ok(!pages.known(bytes).is_empty())
+    }
+
+    /// The kernel has dropped its pages of a range that was erased, and written back what was stored to them.
+    pub(crate) fn dropped(&self, ino: Ino, bytes: &Range<u64>) {
+        let Some(pages) = self.pages(ino) else { return };
+        let mut pages = locked(&pages);
+        for (page, _) in pages.known(bytes) {
+            pages.replaced.remove(&page);
+        }
+    }
+
     /// Pages are written back that a mapping has stored to.
     pub(crate) fn write_back(
         &self,
@@ -357,9 +420,55 @@ mod tests {
             self.stores.write_back(INO, (page * PAGE, bytes), &read, write).unwrap();
         }
 
+        /// Whether the kernel has to drop pages.
+        fn erase(&self, bytes: Range<u64>) -> bool {
+            let read = |at: u64, buf: &mut [u8]| Ok(self.read_at(at, buf));
+            let len = usize::try_from(bytes.end - bytes.start).unwrap();
+            let erase = &mut || Ok(_ = self.put(bytes.start, &vec![0; len]));
+            self.stores.erase(INO, &bytes, &read, erase).unwrap()
+        }
+
         fn byte(&self, at: usize) -> u8 {
             self.bytes.borrow()[at]
         }
+    }
+
+    #[test]
+    fn what_is_erased_stays_so_beside_a_store_to_the_page() {
+        let file = File::new(3 * PAGE_BYTES);
+        assert!(!file.erase(0..PAGE));
+        file.write(0, &[5; 3 * PAGE_BYTES]);
+        let mut page = file.cached(1);
+        page[3000] = 9;
+        assert!(file.erase(PAGE + 1000..2 * PAGE + 8));
+        file.write_back(1, &page);
+        assert_eq!([999, 1000, 3000].map(|at| file.byte(4096 + at)), [5, 0, 9]);
+        // Read again it is the kernel's: a store of what it had once is a store.
+        file.stores.dropped(INO, &(PAGE + 1000..2 * PAGE + 8));
+        let mut page = file.cached(1);
+        assert_eq!((page[1000], page[3000]), (0, 9));
+        page[1000] = 5;
+        file.write_back(1, &page);
+        assert_eq!(file.byte(4096 + 1000), 5);
+    }
+
+    #[test]
+    fn of_what_is_erased_as_far_as_files_go_the_ends_are_kept() {
+        let pages = 2 * KEPT_MAX;
+        let file = File::new(pages * PAGE_BYTES);
+        file.write(0, &vec![5; pages * PAGE_BYTES]);
+        (0..pages as u64).for_each(|page| _ = file.cached(page));
+        let read = |at: u64, buf: &mut [u8]| Ok(file.read_at(at, buf));
+        let bytes = PAGE / 2..u64::MAX / 2;
+        assert!(file.stores.erase(INO, &bytes, &read, &mut || Ok(())).unwrap());
+        let kept = |page: u64| {
+            let pages = file.stores.pages(INO).unwrap();
+            locked(&pages).replaced.get(&page).map(|it| it.counting(&(0..PAGE_BYTES)).len())
+        };
+        assert_eq!(
+            [0, 1, pages as u64 - 2, pages as u64 - 1].map(kept),
+            [Some(PAGE_BYTES / 2), Some(PAGE_BYTES), None, Some(PAGE_BYTES)]
+        );
     }
 
     #[test]
