@@ -13,4 +13,5 @@ mod absurd_numbers;
 mod attributes;
 mod invariants;
 mod pools;
+mod redo;
 mod the_rest_can_be_read;

@@ -26,9 +26,9 @@ use crate::inode::state::{InodePlace, LogId};
 use crate::life::open::refuse_without_root;
 use crate::life::scan;
 use crate::log::Logged;
-use crate::log::coverage::{Mapping, resolve};
+use crate::log::coverage::{Mapping, Mappings, resolve};
 use crate::log::pairs::{LoggedPairs, PartnerPages};
-use crate::log::redo::RedoFrom;
+use crate::log::redo::{RedoFrom, Redone};
 use crate::log::replay::{Fold, NameSaid, replay};
 use crate::offline::check::missing::Missing;
 pub(crate) use crate::offline::check::missing::missing_slot;
@@ -294,8 +294,10 @@ impl Checker<'_> {
             page_seq: 0,
             pages: 0,
             features: 0,
-            mappings: Vec::new(),
+            mappings: Mappings::default(),
             pairs: LoggedPairs::default(),
+            owed_by: None,
+            redone: Redone::default(),
             xattr_root,
             project,
             names: BTreeMap::new(),
@@ -324,11 +326,15 @@ impl Checker<'_> {
         let id = LogId::new(self.seed, ino, generation);
         let owner = || format!("inode {}", ino.get());
         let mut log = self.log_of(ino, identity.xattr_root, identity.project);
+        // What recovery would carry out.
+        log.owed_by =
+            (!self.clean && line.session == self.session).then_some((self.pm, line.op_seq));
         replay(self.pm, &id, Some(kind), &line, &mut log)?;
+        log.redone.owed(&id, &log.mappings, line.size)?;
         all.log_entries += log.entries;
         let (page_seq, mut pages) = (log.page_seq, log.pages);
         let mut partners = PartnerPages::default();
-        resolve(&log.mappings, &mut |first, extent| {
+        resolve(log.mappings.all(), &mut |first, extent| {
             for (_, pair) in log.pairs.of(first, extent) {
                 if let Some(page) = partners.take(ino, pair)? {
                     pages += 1;
@@ -414,8 +420,11 @@ struct CheckedLog<'a> {
     pages: u64,
     /// The bits of those that its entries use.
     features: u64,
-    mappings: Vec<Mapping>,
+    mappings: Mappings,
     pairs: LoggedPairs,
+    /// The operation whose bytes recovery stores where they belong, and what it reads them from.
+    owed_by: Option<(&'a Pm, u64)>,
+    redone: Redone,
     /// The extended attributes of the newest attributes entry.
     xattr_root: PmAddr,
     project: u32,
@@ -456,11 +465,17 @@ impl Fold for CheckedLog<'_> {
         Ok(())
     }
 
-    fn redo(&mut self, _at: &Logged<'_>, from: RedoFrom<'_>) -> Result<()> {
+    fn redo(&mut self, at: &Logged<'_>, from: RedoFrom<'_>) -> Result<()> {
         self.features |= match from {
             RedoFrom::Entry(_) => RoFeature::Redo.bit(),
             RedoFrom::Pool(_) => RoFeature::Sources.bit(),
         };
+        if let Some((pm, op_seq)) = self.owed_by
+            && at.header.op_seq == op_seq
+            && let Some(bytes) = from.load(pm)?
+        {
+            self.redone.push(bytes);
+        }
         Ok(())
     }
 
