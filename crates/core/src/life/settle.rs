@@ -98,6 +98,21 @@ impl Fs {
         self.settle_all(true)
     }
 
+    /// The same of clients that died in the middle of an operation alone, and not what they hold, by a look at words
+    /// in the arena where there are none. What such an operation has committed and not shown others see from then
+    /// on: until somebody settles they see the state before it.
+    ///
+    /// # Errors
+    /// As [`Fs::settle_dead`].
+    pub fn settle_cut_off(&self) -> Result<()> {
+        let arena = self.arena();
+        let is_cut_off = |client| arena.is_at_work(&client) && arena.is_dead_client(&client);
+        if arena.clients().any(is_cut_off) {
+            self.settle_all(false)?;
+        }
+        Ok(())
+    }
+
     /// Ends the operations of dead clients, and gives back what they hold where that is asked for: a
     /// client whose operations have ended is there until that is done.
     fn settle_all(&self, holds: bool) -> Result<u32> {

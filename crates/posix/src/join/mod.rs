@@ -111,6 +111,9 @@ pub fn join_from(slots: &[PathBuf], descriptors: u32) -> Result<Joined, JoinErro
     let arena = name.open_from(descriptors)?;
     let options = OpenOptions { now_ns: wall_clock_ns(), ..OpenOptions::of_arena(&arena) };
     let fs = Fs::attach(pm, &arena, &options, PidInfo::current())?;
+    // Who starts a program anew after it was killed finds what that one has done. What fails here fails whoever
+    // needs the inode.
+    fs.settle_cut_off().unwrap_or_default();
     let arena_descriptor = arena.file().map(AsRawFd::as_raw_fd);
     Ok(Joined { fs: Arc::new(fs), slots, arena: name, arena_descriptor, is_first: false })
 }
