@@ -45,6 +45,15 @@ fn a_process_beside_its_parent_in_one_memory() {
     is_whole(&scratch, &slot);
 }
 
+/// A child was killed at work and waited for; what it had done last came behind its parent's first look.
+#[test]
+fn who_has_waited_for_a_killed_child_finds_what_it_has_done() {
+    let Some((scratch, slot)) = mounted("who_has_waited_for_a_killed") else { return };
+    let mut kills = task(&scratch, "kills");
+    succeeds(&kills.stdout(Stdio::piped()).stderr(Stdio::piped()).output().unwrap());
+    is_whole(&scratch, &slot);
+}
+
 /// A name meant for a directory landed in another one, which had got the number of the first between the
 /// walk and the call.
 #[test]
@@ -169,6 +178,38 @@ mod tasks {
             if fd >= 0 {
                 unsafe { libc::write(fd, c"s".as_ptr().cast(), 1) };
                 unsafe { libc::close(fd) };
+            }
+        }
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn kills() {
+        let place = PathBuf::from(std::env::var_os(PLACE).unwrap());
+        let paths = ["a", "b"].map(|name| place.join(name));
+        let [a, b] =
+            paths.each_ref().map(|path| CString::new(path.as_os_str().as_bytes()).unwrap());
+        fs::write(&paths[0], "").unwrap();
+        let names = || paths.each_ref().map(|path| path.exists());
+        let other = place.join("other");
+        for round in 0..1000 {
+            let child = unsafe { libc::fork() };
+            while child == 0 {
+                unsafe { libc::rename(a.as_ptr(), b.as_ptr()) };
+                unsafe { libc::rename(b.as_ptr(), a.as_ptr()) };
+            }
+            // It is at work, and a little later.
+            while names() != [false, true] {}
+            (0..round % 50).for_each(|_| _ = names());
+            assert_eq!(unsafe { libc::kill(child, libc::SIGKILL) }, 0);
+            assert_eq!(unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) }, child);
+            let found = names();
+            // Who changes something in the folder settles in any case.
+            fs::write(&other, "").unwrap();
+            fs::remove_file(&other).unwrap();
+            assert_eq!(names(), found, "round {round}");
+            if found != [true, false] {
+                fs::rename(&paths[1], &paths[0]).unwrap();
             }
         }
     }

@@ -266,7 +266,7 @@ const OF_CLASSES: [(&[i64], u8); 7] = [
     (MAKING_DESCRIPTORS, CREATES),
     (&[libc::SYS_close], CLOSES),
     (OF_ADDRESSES, MAPS),
-    (&[libc::SYS_exit_group], ENDS),
+    (&[libc::SYS_exit_group, libc::SYS_wait4, libc::SYS_waitid], ENDS),
 ];
 
 /// The classes of each number's calls. They are put together when this is compiled: no program that starts has

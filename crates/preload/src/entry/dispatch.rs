@@ -13,7 +13,7 @@ use crate::calls::{
 use crate::entry::counted;
 use crate::fds::kernel;
 use crate::fds::table::Serving;
-use crate::mounts::room;
+use crate::mounts::{self, room};
 use crate::numbers;
 use crate::paths::descriptor;
 use crate::process::{confined, masks, signals};
@@ -81,13 +81,14 @@ fn serve_file(number: i64, args: &Args) -> Outcome {
     served.map_or(to_kernel, Outcome::Done)
 }
 
-/// Whether what the kernel gives out or shows by a call may be a file of a mount.
+/// Whether what the kernel gives out or shows by a call may be a file of a mount, or what has become of them.
 fn is_looked_at(number: i64, args: &Args) -> bool {
     match number {
         _ if left::has_all() => false,
         libc::SYS_stat | libc::SYS_lstat => attributes::is_learnt_from(args[0]),
         libc::SYS_newfstatat | libc::SYS_statx => attributes::is_learnt_from(args[1]),
         libc::SYS_recvmsg => descriptors::has_room(args[1]),
+        libc::SYS_wait4 | libc::SYS_waitid => mounts::has_joined(),
         libc::SYS_open
         | libc::SYS_creat
         | libc::SYS_openat
@@ -104,6 +105,11 @@ pub(crate) fn look(number: i64, args: &Args, came: i32) -> Outcome {
     let _inside = Serving::new();
     let mut is_found = false;
     match number {
+        // Who has waited for a process that was killed finds what that one has done.
+        libc::SYS_wait4 | libc::SYS_waitid => {
+            mounts::settle_cut_off();
+            return Outcome::Done(i64::from(came));
+        }
         libc::SYS_recvmsg => descriptors::received(args[1], 1),
         libc::SYS_recvmmsg => descriptors::received(args[1], came),
         libc::SYS_pidfd_getfd => open::received(came),

@@ -164,6 +164,16 @@ pub(crate) fn has_joined() -> bool {
     own_at(OWN.load(Ordering::Acquire)).is_some_and(|own| own.joined.load(Ordering::Relaxed) != 0)
 }
 
+/// Settles in all pools for clients that died at work, where the process is one: see [`Fs::settle_cut_off`].
+pub(crate) fn settle_cut_off() {
+    for mount in all().iter().filter(|_| has_joined()) {
+        // SAFETY: what stands there was leaked by `join`.
+        if let Some(joined) = unsafe { mount.joined.load(Ordering::Acquire).as_ref() } {
+            joined.fs.settle_cut_off().unwrap_or_default();
+        }
+    }
+}
+
 /// What is known of who this process is.
 fn who() -> Option<&'static state::KnownUser> {
     own().map(|own| &own.who)
