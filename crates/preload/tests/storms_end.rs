@@ -194,9 +194,11 @@ mod tasks {
         let other = place.join("other");
         for round in 0..1000 {
             let child = unsafe { libc::fork() };
-            while child == 0 {
-                unsafe { libc::rename(a.as_ptr(), b.as_ptr()) };
-                unsafe { libc::rename(b.as_ptr(), a.as_ptr()) };
+            if child == 0 {
+                loop {
+                    unsafe { libc::rename(a.as_ptr(), b.as_ptr()) };
+                    unsafe { libc::rename(b.as_ptr(), a.as_ptr()) };
+                }
             }
             // It is at work, and a little later.
             while names() != [false, true] {}
