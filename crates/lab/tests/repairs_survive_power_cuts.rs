@@ -12,10 +12,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use fastrand::Rng;
-use novale_core::repair::Effort;
-use novale_core::{Ctx, FileKind, Form, NewInode, Node};
+use novale_core::repair::{Effort, Help, SavedPiece, repair};
+use novale_core::{
+    Ctx, FileKind, Form, Fs, NewInode, Node, OpenOptions, Serial, SetXattr, UpdatePolicy,
+};
 use novale_lab::crash::{Event, Hardware, LineKey, Recorder, What};
-use novale_lab::diff::{Budget, open_pool};
+use novale_lab::diff::{Budget, Manner, make_pool, new_arena, open_pool};
 use novale_lab::images::{CutRepair, Image, Pools, Recipe};
 use novale_lab::pool_file::PoolFile;
 use novale_pm::{Observer, PmOptions, Purpose, StoreKind};
@@ -113,6 +115,69 @@ fn of_a_new_lost_and_found_in_the_middle_of_its_line() {
     tear_single_lines(first(Effort::Safe, |repair| repair.says("/lost+found is made") > 0));
 }
 
+/// A pool that was closed clean, with a file whose extended attributes are damaged, and what a write to that file by
+/// a method stores.
+fn write_beside_damage(update: UpdatePolicy) -> (Vec<Vec<u8>>, Vec<Event>) {
+    let manner = Manner { update: Some(update), ..Form::Auto.into() };
+    let ctx = Ctx { now_ns: 5, hint: 0 };
+    let pool = PoolFile::zeroed(&[2 << 20]).unwrap();
+    let pm = pool.open(&PmOptions::default()).unwrap();
+    make_pool(&pm, 1).unwrap();
+    let fs = open_pool(pm, manner, 5).unwrap();
+    let (kind, mode) = (FileKind::File, 0o644);
+    let new = NewInode { kind, mode, uid: 0, gid: 0, rdev: 0, target: b"" };
+    let file = fs.create(&ctx, Node::ROOT, b"f", &new).unwrap().ino;
+    fs.write(&ctx, file, 0, &[1; 9000]).unwrap();
+    let long = SetXattr { name: b"user.long", value: &[3; 9000], ..SetXattr::default() };
+    fs.setxattr(&ctx, Node::current(file), &long).unwrap();
+    fs.close().unwrap();
+    drop(fs);
+    let bytes = pool.contents(0).unwrap();
+    let value = bytes.chunks(4096).position(|page| page == [3; 4096]).unwrap();
+    pool.put(0, value as u64 * 4096, &[4]).unwrap();
+    let slots = pool.slots().unwrap();
+    let recorder = Arc::new(Recorder::default());
+    let observer = Some(recorder.clone() as Arc<dyn Observer>);
+    let pm = pool.open(&PmOptions { observer, ..PmOptions::default() }).unwrap();
+    let fs = open_pool(pm, manner, 6).unwrap();
+    fs.write(&ctx, file, 4000, &[2; 700]).unwrap();
+    (slots, recorder.take())
+}
+
+/// The bytes of that file, as who only reads sees them.
+fn contents(slots: &[Vec<u8>]) -> Vec<u8> {
+    let pm = laid(slots).open(&PmOptions::default()).unwrap();
+    let options = OpenOptions { read_only: true, now_ns: 8, ..OpenOptions::default() };
+    let fs = Fs::open(pm, new_arena().unwrap(), &options, &Serial, &|_| {}).unwrap();
+    let ctx = Ctx { now_ns: 8, hint: 0 };
+    let (file, mut bytes) = (fs.lookup(&ctx, Node::ROOT, b"f").unwrap().ino, vec![0; 9000]);
+    assert_eq!(fs.read(&ctx, file, 0, &mut bytes).unwrap(), 9000);
+    bytes
+}
+
+/// The line by which a salvage gave the attributes up superseded what recovery was to carry out: an acknowledged
+/// write by the log was lost, and one that an undo log was to take back stayed half done.
+#[test]
+fn of_a_file_to_which_recovery_owes_bytes() {
+    let mut random = Rng::with_seed(1);
+    for update in [UpdatePolicy::FineLog, UpdatePolicy::Adl] {
+        let (slots, events) = write_beside_damage(update);
+        let mut cuts = 0;
+        for (_, shown) in deaths(&slots, &events) {
+            let (pool, before) = (laid(&shown), contents(&shown));
+            let pm = pool.open(&PmOptions::default()).unwrap();
+            let mut keep = |_: &SavedPiece<'_>| Ok(());
+            let mut help = Help { exec: &Serial, progress: &|_| {}, keep: &mut keep, now_ns: 9 };
+            let report = repair(&pm, Effort::Salvage, &mut help).unwrap();
+            assert!(report.left.findings.is_empty() && report.changes.iter().any(|it| it.is_loss));
+            drop(pm);
+            assert!(contents(&pool.slots().unwrap()) == before, "{update:?}");
+            cuts += cut(&shown, Effort::Salvage, &mut random).unwrap();
+        }
+        assert!(cuts > 100, "{update:?}: cut {cuts} times");
+    }
+}
+
 /// Many files without names, in a lost+found of several log pages. The header of a page was streamed,
 /// and the word in it that names the next page stored over it before any fence: which of the two would
 /// last was left to the machine.
@@ -153,13 +218,19 @@ fn deaths(slots: &[Vec<u8>], events: &[Event]) -> Vec<(Hardware, Vec<Vec<u8>>)> 
     deaths
 }
 
-/// What a session does to a pool that it opens and makes a file in; none where that can't be opened.
-fn session(slots: &[Vec<u8>]) -> Vec<Event> {
+/// A pool of these slots.
+fn laid(slots: &[Vec<u8>]) -> PoolFile {
     let lens: Vec<u64> = slots.iter().map(|slot| slot.len() as u64).collect();
     let pool = PoolFile::zeroed(&lens).unwrap();
     for (slot, bytes) in (0..).zip(slots) {
         pool.put(slot, 0, bytes).unwrap();
     }
+    pool
+}
+
+/// What a session does to a pool that it opens and makes a file in; none where that can't be opened.
+fn session(slots: &[Vec<u8>]) -> Vec<Event> {
+    let pool = laid(slots);
     let recorder = Arc::new(Recorder::default());
     let observer = Some(recorder.clone() as Arc<dyn Observer>);
     let pm = pool.open(&PmOptions { observer, ..PmOptions::default() }).unwrap();
