@@ -5,8 +5,8 @@
 # With METHODS in the environment, run directly by each of these write methods, each with a pool of its
 # own, in a tmpfs and in an ext4 that journals data, on a loop device over memory:
 #   METHODS='cow auto inplace finelog paired adl zcl' scripts/apps.sh 3
-# or with SIDES by mounts with these options, each with a pool of its own:
-#   SIDES='buffered:mode=buffered inplace:method=inplace' scripts/apps.sh 3
+# or with SIDES by mounts with these options, each with a pool of its own, and in a tmpfs where that is named:
+#   SIDES='tmpfs buffered:mode=buffered inplace:method=inplace' scripts/apps.sh 3
 # PROGRAMS=lazy in the environment runs a make, a grep and PostgreSQL instead (HiNFS' figure 14), as the
 # user `postgres`.
 # DEVICE=NAME emulates a memory (`novale mount -o device=`), MB is how many each has (1024).
@@ -76,8 +76,12 @@ mkdir "$work/tmpfs"
 mount -t tmpfs -o "mode=1777,size=${megabytes}M" tmpfs "$work/tmpfs"
 if [ -n "${SIDES:-}" ]; then
   for side in $SIDES; do
-    pool "${side%%:*}" ",${side#*:}"
-    direct "${side%%:*}" "${side%%:*}"
+    if [ "$side" = tmpfs ]; then
+      sides+=("tmpfs=$work/tmpfs")
+    else
+      pool "${side%%:*}" ",${side#*:}"
+      direct "${side%%:*}" "${side%%:*}"
+    fi
   done
 elif [ -n "${METHODS:-}" ]; then
   for method in $METHODS; do
