@@ -186,6 +186,39 @@ fn without_the_model_everything_is_buffered() {
 }
 
 /// A buffer of whole pages, for comparison: what a write does not cover is fetched, and flushed with it.
+/// A log or a copy that is longer than the buffer: by the time that the buffer is full of it, most of it has been
+/// written back.
+#[test]
+fn a_file_that_outgrows_the_buffer_goes_past_it() {
+    let options = OpenOptions { buffer_bytes: Some(64 * (4096 + 64)), ..options() };
+    let fs = open_as(pool(&[64 * MB], 2), &options);
+    let [log, short, held] = ["log", "short", "held"].map(|name| create(&fs, name, &at(0)));
+    let piece = vec![1; 8 * 4096];
+    for _ in 0..6 {
+        fs.append(&at(0), short, &piece).unwrap();
+    }
+    for _ in 0..8 {
+        fs.append(&at(0), log, &piece).unwrap();
+    }
+    assert_eq!(counted(&fs, Buffering::Eager), [0, 0]);
+    // The next one that finds the buffer full is made directly, as are those behind it.
+    for _ in 0..20 {
+        fs.append(&at(1), log, &piece).unwrap();
+    }
+    let [eager, _] = counted(&fs, Buffering::Eager);
+    assert!((10..20).contains(&eager), "{eager}");
+    let size = fs.getattr(log).unwrap().size;
+    // What is written over may be written over again.
+    fs.write(&at(9), log, 0, &piece).unwrap();
+    fs.append(&at(9), held, &piece).unwrap();
+    assert_eq!((counted(&fs, Buffering::Eager)[0], blocks(&fs) >= 16), (eager, true));
+    let fs = open_as(fs.into_pm(), &options);
+    // The part of it that was overwritten is lost alone.
+    assert_eq!((fs.getattr(log).unwrap().size, fs.getattr(held).unwrap().size), (size, 0));
+    fs.close().unwrap();
+    verify(&fs.into_pm());
+}
+
 #[test]
 fn blocks_may_be_filled_whole() {
     for (by_lines, fetched, flushed) in [(true, 2, 2), (false, 64, 64)] {

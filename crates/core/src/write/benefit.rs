@@ -5,6 +5,7 @@
 //! long. A new file begins as the files did that were made in its directory before it. What goes past the
 //! buffer is written as in strict mode, by a method of its own, so that a wrong guess costs time alone.
 
+use novale_layout::{Ino, PAGE};
 use novale_policy::{BufferCosts, Tally, WriteShape};
 
 use crate::base::error::Result;
@@ -41,6 +42,22 @@ impl Fs {
         view.add_to_tally(lines, new);
         self.count_buffering(Buffering::Eager, [1, lines]);
         Ok(())
+    }
+
+    /// Whether a write that finds the buffer full goes past it, as the file's next ones do then: one that makes a
+    /// file longer which the whole buffer would not hold. Such a file is written back while it grows, so that the
+    /// buffer puts its bytes off and saves none of them.
+    #[cold]
+    pub(crate) fn goes_past(&self, ino: Ino, shape: &WriteShape, now_ns: i64) -> Result<bool> {
+        let (_, blocks_max) = self.buffer.usage(self.arena())?;
+        let grows = shape.offset >= shape.size && shape.size >= blocks_max * PAGE;
+        if !grows || !self.buffer.rules.has_model {
+            return Ok(false);
+        }
+        if let Some(view) = self.views.find(self.arena(), ino)? {
+            view.set_verdict(Verdict::Synced { is_eager: true, at_ns: now_ns });
+        }
+        Ok(true)
     }
 
     /// Says, at a sync that has flushed so many lines, which way the file's next writes go.
