@@ -178,6 +178,29 @@ fn a_dead_mount_is_mounted_over_and_its_pool_recovered() {
     assert!(novale(&["check", &slot]).ok().contains("no errors"));
 }
 
+/// The kernel had been told that a sync has nothing to do, and dropped what was stored to mappings: it said that it
+/// was durable, again and again.
+#[test]
+fn a_sync_fails_once_nobody_serves_the_mount() {
+    let Some(scratch) = Scratch::for_mount("a_sync_fails_once_nobody_serves") else { return };
+    let slot = scratch.pool();
+    for options in ["rw", "direct", "mode=buffered"] {
+        novale(&["mount", "-o", options, &slot, &scratch.dir()]).ok();
+        let mut file = File::create(scratch.in_dir("file")).unwrap();
+        file.write_all(b"durable").unwrap();
+        file.sync_all().unwrap();
+        file.sync_data().unwrap();
+        assert!(ends(signal_daemon(&slot, Signal::KILL)));
+        assert!(file.sync_all().is_err() && file.sync_data().is_err(), "{options}");
+        drop(file);
+        novale(&["umount", &scratch.dir()]).ok();
+    }
+    novale(&["mount", &slot, &scratch.dir()]).ok();
+    assert_eq!(fs::read(scratch.in_dir("file")).unwrap(), b"durable");
+    novale(&["umount", &scratch.dir()]).ok();
+    novale(&["check", &slot]).ok();
+}
+
 #[test]
 fn whoever_unmounts_the_pool_is_closed_and_can_be_mounted_again() {
     let Some(scratch) = Scratch::for_mount("whoever_unmounts") else { return };

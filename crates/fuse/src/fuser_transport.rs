@@ -497,12 +497,20 @@ impl Filesystem for Adapter {
         reply.ok();
     }
 
+    /// Answered where there is nothing to do, too. The kernel writes back dirty mapped pages before it asks, and says
+    /// nothing where nobody was there to take them: so who is told that they are durable is told by an answer.
     fn fsync(&self, _: &Request, node: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        self.sync(node, reply);
+        reply_empty(reply, self.service.fsync(ino(node)));
     }
 
+    /// "Not implemented" tells the kernel once that there is never anything to do.
     fn fsyncdir(&self, _: &Request, node: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        self.sync(node, reply);
+        let done = if self.service.durable_at_return() {
+            Err(Errno(libc::ENOSYS))
+        } else {
+            self.service.fsync(ino(node))
+        };
+        reply_empty(reply, done);
     }
 
     fn opendir(&self, _: &Request, node: INodeNo, _: OpenFlags, reply: ReplyOpen) {
@@ -742,16 +750,5 @@ impl Adapter {
             truncate: flags & libc::O_TRUNC != 0,
             exclusive: flags & libc::O_EXCL != 0,
         }
-    }
-
-    /// "Not implemented" tells the kernel, once for each kind, that there is never anything to do; it writes
-    /// back dirty mapped pages itself before it would ask.
-    fn sync(&self, node: INodeNo, reply: ReplyEmpty) {
-        let done = if self.service.durable_at_return() {
-            Err(Errno(libc::ENOSYS))
-        } else {
-            self.service.fsync(ino(node))
-        };
-        reply_empty(reply, done);
     }
 }
