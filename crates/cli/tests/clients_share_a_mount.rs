@@ -474,7 +474,7 @@ fn the_space_of_what_the_kernel_knows_comes_back_when_it_looks_again() {
     let joined = client(&slot);
     let (fs, files) = (&joined.fs, Files::new(joined.fs.clone()));
     let ctx = novale_core::Ctx { now_ns: 1, hint: 0 };
-    let left = |ino| fs.is_left_to_kernel(&ctx, ino).unwrap();
+    let is_known = |ino| fs.is_known_to_kernel(&ctx, ino).unwrap();
     let free = || files.stat_fs().unwrap().pages_free;
     for known in [false, true] {
         files.write_file("file", &vec![1; 8 << 20]).unwrap();
@@ -484,9 +484,9 @@ fn the_space_of_what_the_kernel_knows_comes_back_when_it_looks_again() {
         if known {
             assert_eq!(fs::metadata(scratch.in_dir("file")).unwrap().len(), 8 << 20);
         }
-        assert!(!left(attr.ino), "it has a name");
+        assert_eq!(is_known(attr.ino), known);
         files.rename("other", "file").unwrap();
-        assert_eq!(left(attr.ino), known);
+        assert_eq!(is_known(attr.ino), known);
         let before = free();
         fs.open_release(&ctx, hold).unwrap();
         if known {
@@ -494,7 +494,7 @@ fn the_space_of_what_the_kernel_knows_comes_back_when_it_looks_again() {
             assert_eq!(fs::metadata(scratch.in_dir("file")).unwrap().len(), 0);
         }
         assert!(eventually(|| free() >= before + 2000));
-        assert!(!left(attr.ino), "it is gone");
+        assert!(!is_known(attr.ino), "it is gone");
     }
     joined.close().unwrap();
 }

@@ -108,8 +108,8 @@ fn mount_and_direct_program_see_one_file_system() {
 #[test]
 fn what_a_program_removes_gives_its_space_back_also_where_the_kernel_knew_it() {
     let Some((scratch, slot)) = mounted("what_a_program_removes") else { return };
-    for name in ["removed", "replaced"] {
-        fs::write(scratch.in_dir(name), vec![1; 4 << 20]).unwrap();
+    for name in ["removed", "replaced", "renamed", "linked"] {
+        fs::write(scratch.in_dir(name), vec![1; 2 << 20]).unwrap();
     }
     fs::write(scratch.in_dir("other"), b"").unwrap();
     let free = || facts(&slot)["bytes_free"].as_u64().unwrap();
@@ -152,6 +152,13 @@ mod tasks {
     fn removes() {
         fs::remove_file(place().join("removed")).unwrap();
         fs::rename(place().join("other"), place().join("replaced")).unwrap();
+        // Names that the kernel has met, and others that it has not.
+        fs::rename(place().join("renamed"), place().join("new name")).unwrap();
+        fs::remove_file(place().join("new name")).unwrap();
+        fs::hard_link(place().join("linked"), place().join("second name")).unwrap();
+        for name in ["linked", "second name"] {
+            fs::remove_file(place().join(name)).unwrap();
+        }
     }
 
     fn c_path(path: &Path) -> CString {

@@ -183,35 +183,25 @@ impl Fs {
         Ok(locked)
     }
 
-    /// Whether a kernel may know an inode: what it has to say of one that it does not know, such as that
-    /// it is a mount point, nobody need ask.
-    ///
-    /// # Errors
-    /// Those of reading the inode.
-    pub fn is_known_to_kernel(&self, ctx: &Ctx, ino: Ino) -> Result<bool> {
-        self.read_view(ctx.hint, ino, |view, _| {
-            Ok(view.kind_word().load(Ordering::Relaxed) & KNOWN != 0)
-        })
-    }
-
-    /// Whether an inode has lost its last name, and is still there because a kernel may know it: that
-    /// one gives it up when it looks for the name again, so a client that took the name without it makes
-    /// it look, or the space comes back only when the kernel is short of memory.
+    /// Whether a kernel may know an inode. What it has to say of one that it does not know, such as that it is a
+    /// mount point, nobody need ask. One that it knows it keeps by each name that it has met, until it looks for that
+    /// name again: so a client that takes a name away without it makes it look, or the space comes back, when the
+    /// last name is gone, only when the kernel is short of memory.
     ///
     /// # Errors
     /// Those of reading the inode, but for one that is gone.
-    pub fn is_left_to_kernel(&self, ctx: &Ctx, ino: Ino) -> Result<bool> {
+    pub fn is_known_to_kernel(&self, ctx: &Ctx, ino: Ino) -> Result<bool> {
         // What is held has a view: one that is gone for good is not to be read again.
         let view = self.views.find(self.arena(), ino)?;
         if view.is_none_or(|view| view.kind().is_none()) {
             return Ok(false);
         }
-        let left = self.read_view(ctx.hint, ino, |view, _| {
-            Ok(view.nlink() == 0 && view.kind_word().load(Ordering::Relaxed) & KNOWN != 0)
+        let known = self.read_view(ctx.hint, ino, |view, _| {
+            Ok(view.kind_word().load(Ordering::Relaxed) & KNOWN != 0)
         });
-        match left {
+        match known {
             Err(Error::Stale | Error::NotFound) => Ok(false),
-            left => left,
+            known => known,
         }
     }
 

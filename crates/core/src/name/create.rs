@@ -391,8 +391,8 @@ impl Fs {
         self.remove(ctx, parent, name, false).map(drop)
     }
 
-    /// As [`Fs::unlink`], or [`Fs::rmdir`] of a directory, for a client without a kernel: says whether the
-    /// inode stays for one that may know it, as [`Fs::is_left_to_kernel`] does.
+    /// As [`Fs::unlink`], or [`Fs::rmdir`] of a directory, for a client without a kernel: says whether a kernel may
+    /// know the inode, by this name among others ([`Fs::is_known_to_kernel`]).
     ///
     /// # Errors
     /// Those of [`Fs::unlink`] and [`Fs::rmdir`].
@@ -404,7 +404,7 @@ impl Fs {
         directory: bool,
     ) -> Result<bool> {
         let removed = self.remove(ctx, parent, name, directory)?;
-        Ok(removed.is_some_and(|ino| self.is_left_to_kernel(ctx, ino).is_ok_and(|left| left)))
+        Ok(removed.is_some_and(|ino| self.is_known_to_kernel(ctx, ino).is_ok_and(|known| known)))
     }
 
     /// Removes an empty directory.

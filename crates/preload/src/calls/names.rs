@@ -55,13 +55,16 @@ fn old_name<'a>(found: &'a Found<'_>) -> Result<(&'a [u8], Attr), Served> {
 
 /// Leaves a directory that the kernel knows to it, to be removed or renamed: it may be a mount point.
 fn leave_known_directory(place: &Place<'_>, attr: &Attr) -> Result<(), Served> {
-    let known = attr.kind == FileKind::Directory
-        && place.fs.is_known_to_kernel(&place.ctx, attr.ino).is_ok_and(|known| known);
-    if known { Err(None) } else { Ok(()) }
+    let leaves = attr.kind == FileKind::Directory && is_known(place, attr);
+    if leaves { Err(None) } else { Ok(()) }
 }
 
-/// Makes the kernel look at a name that was taken from an inode which it knows: it would keep it, and
-/// its space.
+fn is_known(place: &Place<'_>, attr: &Attr) -> bool {
+    place.fs.is_known_to_kernel(&place.ctx, attr.ino).is_ok_and(|known| known)
+}
+
+/// Makes the kernel look at a name that was taken from an inode which it knows: it would keep it by that name, and
+/// its space when the last one is gone.
 fn look(dir: u64, path: u64) {
     let mut found = std::mem::MaybeUninit::<libc::statx>::uninit();
     let (flags, mask) = (libc::AT_SYMLINK_NOFOLLOW, libc::STATX_TYPE);
@@ -125,8 +128,8 @@ pub(crate) fn unlink(dir: u64, path: u64, flags: i32) -> Served {
         }
         place.may_change(found.parent)?;
         let removed = place.fs.remove_besides_kernel(&place.ctx, found.parent, name, directory);
-        Ok(removed.inspect(|left| {
-            if *left {
+        Ok(removed.inspect(|is_known| {
+            if *is_known {
                 look(dir, path);
             }
         }))
@@ -174,8 +177,10 @@ pub(crate) fn rename(from: (u64, u64), to: (u64, u64), flags: u64) -> Served {
             for (attr, to) in moved.into_iter().filter(|_| is_elsewhere) {
                 attr.inspect(|attr| shown::moved(attr.ino, to.ino));
             }
-            let is_left = |attr: &Attr| new.fs.is_left_to_kernel(&new.ctx, attr.ino);
-            if target.attr.as_ref().is_some_and(|attr| is_left(attr).is_ok_and(|left| left)) {
+            if is_known(&old, &attr) {
+                look(from.0, from.1);
+            }
+            if target.attr.is_some_and(|replaced| is_known(&new, &replaced)) {
                 look(to.0, to.1);
             }
         }))
