@@ -10,6 +10,7 @@ use std::io::SeekFrom;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use novale_layout::{SUPERBLOCK_BYTES, Superblock};
 use support::{Scratch, alone, facts, novale};
@@ -119,6 +120,33 @@ fn others_do_not_choose() {
     novale(&["umount", &scratch.dir()]).ok();
 }
 
+/// It mapped the file, as a slot, to see whether it is one: so it failed where somebody made the file shorter.
+#[test]
+fn a_file_that_changes_its_length_is_told_of() {
+    let Some(scratch) = Scratch::for_mount("a_file_that_changes_its_length") else { return };
+    let _alone = alone();
+    let slot = scratch.pool();
+    novale(&["mount", &slot, &scratch.dir()]).ok();
+    let path = scratch.in_dir("file");
+    let file = fs::File::create(&path).unwrap();
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                file.set_len(0).unwrap();
+                file.write_all_at(&[1; 200_000], 0).unwrap();
+            }
+        });
+        let told: Vec<_> = (0..20).map(|_| novale(&["info", path.to_str().unwrap()])).collect();
+        is_over.store(true, Ordering::Relaxed);
+        for one in told {
+            assert!(one.ok().contains("written by auto"));
+        }
+    });
+    drop(file);
+    novale(&["umount", &scratch.dir()]).ok();
+}
+
 /// A choice that only a newer program knows was shown as the one that is taken in its place.
 #[test]
 fn an_unknown_choice_of_a_pool_is_shown_as_unknown() {
@@ -154,13 +182,21 @@ fn what_is_no_choice_is_refused() {
     novale(&["set", "--method", "adl", missing.to_str().unwrap()]).refused(1, &["No such file"]);
     // What is named behind those is chosen for all the same.
     let dir = scratch.dir();
-    novale(&["set", "--method", "adl", "/proc", missing.to_str().unwrap(), &dir])
-        .refused(1, &["/proc: not in a Novale mount", "missing: choose", "No such file"]);
+    novale(&["set", "--method", "adl", "/proc", missing.to_str().unwrap(), &dir]).refused(
+        1,
+        &[
+            "/proc: not in a Novale mount",
+            "missing: how it is written can't be chosen",
+            "No such file",
+        ],
+    );
     assert!(novale(&["info", &dir]).ok().contains("written by adl, its own choice"));
     // A bare EINVAL, before.
     let fifo = scratch.in_dir("fifo");
     assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
     novale(&["set", "--method", "adl", fifo.to_str().unwrap()])
+        .refused(1, &["fifo: only files and directories have a choice"]);
+    novale(&["info", fifo.to_str().unwrap()])
         .refused(1, &["fifo: only files and directories have a choice"]);
     // Beside a slot a file was taken for one that was cut off.
     let file = scratch.in_dir("file");

@@ -116,6 +116,11 @@ fn say_other(args: &InfoArgs, failing: Option<FailingFacts>, error: anyhow::Erro
 }
 
 fn say_all(args: &InfoArgs) -> Result<()> {
+    if args.slots.iter().all(|path| is_file(path))
+        && let Some(files) = set::chosen(&args.slots)?
+    {
+        return set::show(&files, args.json);
+    }
     let found = match slots::find(&args.slots) {
         Ok(found) => found,
         Err(error) => {
@@ -135,11 +140,16 @@ fn say_all(args: &InfoArgs) -> Result<()> {
     Ok(())
 }
 
+/// Whether a path is of a file in a mount that is no slot. It is not mapped: its length is its writers', and its
+/// own pages may be a direct program's.
+fn is_file(path: &Path) -> bool {
+    set::is_in_mount(path) && !slots::begins_as_slot(path)
+}
+
 /// Refuses slots and files in mounts together: the files would be taken for slots that were cut off.
 fn refuse_both(paths: &[PathBuf]) -> Result<()> {
-    let is_file = |path: &&PathBuf| set::is_in_mount(path) && slots::identify(path).is_err();
-    match paths.iter().find(is_file) {
-        Some(file) if !paths.iter().all(|path| is_file(&path)) => bail!(
+    match paths.iter().find(|path| is_file(path)) {
+        Some(file) if !paths.iter().all(|path| is_file(path)) => bail!(
             "{}: in a mount, and no slot: name the slots of a pool, or files in mounts, and not both",
             file.display()
         ),

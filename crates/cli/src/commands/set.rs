@@ -72,14 +72,16 @@ fn choose(path: &Path, attribute: &str, name: Option<&str>) -> Result<()> {
         Err(Errno::NODATA) => Ok(()),
         // The answer of every other file system.
         Err(Errno::OPNOTSUPP) => anyhow::bail!("{}: not in a Novale mount", path.display()),
-        Err(Errno::INVAL) if !is_written(path) => {
-            anyhow::bail!(
-                "{}: only files and directories have a choice of how they are written",
-                path.display()
-            )
+        Err(Errno::INVAL) if !is_written(path) => Err(no_choice(path)),
+        set => {
+            set.with_context(|| format!("{}: how it is written can't be chosen", path.display()))
         }
-        set => set.with_context(|| format!("{}: choose how it is written", path.display())),
     }
+}
+
+fn no_choice(path: &Path) -> anyhow::Error {
+    let path = path.display();
+    anyhow::anyhow!("{path}: only files and directories have a choice of how they are written")
 }
 
 /// Whether a path is of a file with bytes, or of a directory, in which such may be made.
@@ -103,6 +105,9 @@ pub(crate) fn chosen(paths: &[PathBuf]) -> Result<Option<Vec<FileFacts>>> {
 
 fn facts(path: &Path) -> Result<FileFacts> {
     let shown = || format!("{}: look for its method", path.display());
+    if !is_written(path) {
+        return Err(no_choice(path));
+    }
     let mount_method = get(path, DEFAULT).with_context(shown)?;
     Ok(FileFacts {
         path: path.display().to_string(),

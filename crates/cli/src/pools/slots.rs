@@ -16,6 +16,7 @@ use uuid::Uuid;
 
 use crate::base::size::show_size;
 use crate::pools::remaining::{self, LeftOut, SlotState};
+use crate::pools::slot_files::head_of;
 use crate::pools::unfinished;
 
 /// Where a slot's header lies in its first bytes.
@@ -209,6 +210,14 @@ pub(crate) fn slot_count(first: &Path) -> Option<usize> {
     let mut bytes = [0; SUPERBLOCK_BYTES];
     pm.load(PmAddr::new(0, 0), &mut bytes).ok()?;
     Superblock::decode(&bytes).ok().map(|superblock| superblock.slot_count.into())
+}
+
+/// Whether a file's first bytes are a slot's, sound or not. They are read: nothing is mapped.
+pub(crate) fn begins_as_slot(path: &Path) -> bool {
+    path.metadata().is_ok_and(|file| file.is_file())
+        && fs::File::open(path).is_ok_and(|file| {
+            head_of(&file).is_ok_and(|head| what_it_holds(&head) == Some(OUR_FORMAT))
+        })
 }
 
 /// The pool and the number of a slot, or what it is instead.
