@@ -530,7 +530,10 @@ impl ValueEnum for ChosenMethod {
 /// where its clients share memory. They go when the last of them closes the pool.
 ///
 /// A line is 64 bytes. Streamed lines go past the caches, others are written back; either way a fence
-/// waits for them.
+/// waits for them: both together are what the slots got.
+///
+/// A write is counted by what was done: one of `auto` as `paired`, `cow` or `append`, one of `zcl` as `adl`
+/// where its bytes were no log of their own.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   novale stats /dev/shm/pool

@@ -16,6 +16,11 @@ pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
     number.checked_mul(1 << shift).filter(|bytes| *bytes > 0).ok_or_else(wanted)
 }
 
+/// Reads a size, or 0.
+pub(crate) fn parse_pace(text: &str) -> Result<u64, String> {
+    if text == "0" { Ok(0) } else { parse_size(text) }
+}
+
 /// Reads what a slot of method `lawn` has.
 pub(crate) fn parse_lawn_slot(text: &str) -> Result<SlotLines, String> {
     let bytes = u32::try_from(parse_size(text)?).unwrap_or(u32::MAX);

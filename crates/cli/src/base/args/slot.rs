@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use crate::base::size::{parse_endurance, parse_size};
+use crate::base::size::{parse_endurance, parse_pace, parse_size};
 
 /// Look after the slots of a pool.
 #[derive(Debug, Subcommand)]
@@ -106,9 +106,10 @@ pub(crate) struct SlotRemoveArgs {
     /// Of a mounted pool: return once it is asked for.
     #[arg(long)]
     pub(crate) no_wait: bool,
-    /// Of a mounted pool: move so many pages of 4 KB a second at most; 0: as fast as it goes [default: that of the mount (`-o pace=SIZE`), 4096].
-    #[arg(long, value_name = "PAGES")]
-    pub(crate) pace: Option<u32>,
+    /// Of a mounted pool: move so many bytes a second at most, with a suffix; 0: as fast as it goes [default: that of
+    /// the mount (`-o pace=SIZE`), 16M].
+    #[arg(long, value_name = "SIZE", value_parser = parse_pace)]
+    pub(crate) pace: Option<u64>,
     /// Print JSON; of a failure, an object with `error`.
     #[arg(long)]
     pub(crate) json: bool,

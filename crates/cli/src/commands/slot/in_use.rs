@@ -326,7 +326,12 @@ impl Mounted {
             if let Some(other) = before.filter(|other| *other != goes) {
                 remark!("novale: slot {other}, which was to go, stays now");
             }
-            (SlotAsk::Empty(goes, args.pace.unwrap_or_else(|| pace_of(&self.found))), Work::Empty)
+            let pace = match args.pace {
+                None => pace_of(&self.found),
+                Some(0) => 0,
+                bytes => empty::pace(bytes),
+            };
+            (SlotAsk::Empty(goes, pace), Work::Empty)
         };
         let mut asked = self.ask(ask)?;
         let done = if args.no_wait { "begun" } else { self.wait(&mut asked, number, work)? };
