@@ -129,12 +129,12 @@ fn a_file_that_changes_its_length_is_told_of() {
     novale(&["mount", &slot, &scratch.dir()]).ok();
     let path = scratch.in_dir("file");
     let file = fs::File::create(&path).unwrap();
-    let is_over = AtomicBool::new(false);
+    let (is_over, bytes) = (AtomicBool::new(false), vec![1; 200_000]);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !is_over.load(Ordering::Relaxed) {
                 file.set_len(0).unwrap();
-                file.write_all_at(&[1; 200_000], 0).unwrap();
+                file.write_all_at(&bytes, 0).unwrap();
             }
         });
         let told: Vec<_> = (0..20).map(|_| novale(&["info", path.to_str().unwrap()])).collect();
