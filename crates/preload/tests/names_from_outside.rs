@@ -280,6 +280,11 @@ mod tasks {
             assert_eq!(fs::metadata(way.join("file")).unwrap().len(), 4);
         }
         std::env::set_current_dir(folder.join("bound")).unwrap();
+        // The kernel has met these, and looks when one of their names goes.
+        for name in ["file", "d/file"] {
+            fs::remove_file(place().join(name)).unwrap();
+            fs::write(place().join(name), "text").unwrap();
+        }
         fs::write(folder.join("ready"), "").unwrap();
         std::io::stdin().read_exact(&mut [0; 5]).unwrap();
         for way in &ways {

@@ -21,7 +21,8 @@ pub(crate) const NO_EXEC: u64 = 8;
 const ABOVE_MAX: usize = 16;
 const ID_MAPPED: u64 = 0x10_0000;
 const NO_SYM_FOLLOW: u64 = 0x20_0000;
-/// The file system of processes, as its superblock calls itself.
+/// File systems as their superblocks call themselves: those of programs, and that of processes.
+const OF_PROGRAMS: u64 = 0x6573_5546;
 const OF_PROCESSES: u64 = libc::PROC_SUPER_MAGIC as u64;
 
 /// What a path or a descriptor leads to.
@@ -127,6 +128,11 @@ impl Facts {
     /// Whether its files are the kernel's own view of processes, by whose links it goes without a text.
     pub(crate) fn is_of_processes(&self) -> bool {
         self.kind == OF_PROCESSES
+    }
+
+    /// Whether a program serves it, as a pool's mount: what lies at its path may be another one by now.
+    pub(crate) fn is_of_a_program(&self) -> bool {
+        self.kind == OF_PROGRAMS
     }
 
     /// Whether nothing in it may be executed.

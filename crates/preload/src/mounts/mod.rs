@@ -546,7 +546,8 @@ fn judged_by_kernel_now(mount: &Mount) -> Option<&'static str> {
     if !facts.allow_all() {
         return Some("it is read-only, follows no links, or shows other users by now");
     }
-    (!facts::is_bare(own)).then_some("something else is mounted below it by now")
+    let hides = facts.is_of_a_program() && !facts::is_bare(own);
+    hides.then_some("something else is mounted below it by now")
 }
 
 /// Another mount of a pool, which shows all of its files elsewhere or a part of them: a bind mount.
