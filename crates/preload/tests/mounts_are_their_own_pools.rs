@@ -120,13 +120,13 @@ fn what_was_mounted_before_a_program_began_it_comes_to() {
         "mount -o remount,bind,ro .; sh -c 'echo more >> below/f' 2> /dev/null || echo refused
          mount -o remount,bind,rw .; cat below/f";
     assert_eq!(says(false, frozen), ("refused\nhidden\n".into(), String::new()));
-    // Where all is to be direct such a program does not go on.
-    for (before, after, expected) in [
-        ("mount -t tmpfs none below", "umount below", "something else is mounted below it"),
-        ("mount -o remount,bind,ro .", "mount -o remount,bind,rw .", "it is read-only"),
+    // Where all is to be direct it is said, and ends the program where that is not what can take it away.
+    for (before, after, code, expected) in [
+        ("mount -t tmpfs none below", "umount below", 0, "something else is mounted below it"),
+        ("mount -o remount,bind,ro .", "mount -o remount,bind,rw .", 125, "it is read-only"),
     ] {
         let (said, why) = says(true, &format!("{before}; ls below; echo $?; {after}"));
-        assert_eq!(said, "125\n", "{why}");
+        assert_eq!(said, format!("{code}\n"), "{why}");
         assert!(why.contains(expected), "{why}");
     }
     is_whole(&scratch, &slot);

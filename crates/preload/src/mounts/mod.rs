@@ -291,8 +291,11 @@ fn join(mount: &Mount) -> Option<&'static Fs> {
     // Who has other users than `novale run` had sees other owners.
     if !begun::has_its_users() || judged.is_some() {
         mount.failed.store(true, Ordering::Relaxed);
-        if let Some(why) = judged.filter(|_| settings::is_strict()) {
-            not_served(&format!("{target}: {why}"));
+        match judged.filter(|_| settings::is_strict()) {
+            // It may be the program that takes that away.
+            Some(BELOW) => served_by_mount(&format!("{target}: {BELOW}")),
+            Some(why) => not_served(&format!("{target}: {why}")),
+            None => {}
         }
         return None;
     }
@@ -537,6 +540,9 @@ pub(crate) fn is_no_exec(mount: usize) -> bool {
     all().get(mount).is_none_or(|mount| mount.no_exec.load(Ordering::Relaxed))
 }
 
+/// Why paths in a mount may lead elsewhere.
+const BELOW: &str = "something else is mounted below it by now";
+
 /// Why the kernel is to judge all calls by a mount, which may have changed since `novale run` looked: its flags
 /// do not leave a program to change files and to follow links, or paths in it lead elsewhere.
 fn judged_by_kernel_now(mount: &Mount) -> Option<&'static str> {
@@ -547,7 +553,7 @@ fn judged_by_kernel_now(mount: &Mount) -> Option<&'static str> {
         return Some("it is read-only, follows no links, or shows other users by now");
     }
     let hides = facts.is_of_a_program() && !facts::is_bare(own);
-    hides.then_some("something else is mounted below it by now")
+    hides.then_some(BELOW)
 }
 
 /// Another mount of a pool, which shows all of its files elsewhere or a part of them: a bind mount.
