@@ -125,7 +125,7 @@ fn say_all(args: &InfoArgs) -> Result<()> {
         Ok(found) => found,
         Err(error) => {
             refuse_both(&args.slots)?;
-            let failing = failing(&args.slots)?;
+            let failing = failing(&args.slots);
             let remaining = failing.is_none().then(|| remaining::find(&args.slots).ok()).flatten();
             let Some(found) = remaining else { return say_other(args, failing, error) };
             found
@@ -158,13 +158,12 @@ fn refuse_both(paths: &[PathBuf]) -> Result<()> {
 }
 
 /// What the daemon of a mount says whose pool can't be read from outside, for a slot of it has failed.
-fn failing(slots: &[PathBuf]) -> Result<Option<FailingFacts>> {
+fn failing(slots: &[PathBuf]) -> Option<FailingFacts> {
     for slot in slots {
-        let Some(mount) = holder::mounts_of(slot)?.into_iter().next() else { continue };
-        let said = ask::ask(&mount, ask::ANSWER_MAX).unwrap_or_default();
-        let Some(facts) = said.facts.filter(|facts| !facts.failed_slots.is_empty()) else {
+        let Some((mount, facts)) = ask::facts_of_pool(slot) else { continue };
+        if facts.failed_slots.is_empty() {
             continue;
-        };
+        }
         let failed = |index| facts.failed_slots.contains(&index);
         let slots = (0..).zip(&facts.slots);
         let slots = slots.map(|(index, path)| FailingSlot {
@@ -172,13 +171,13 @@ fn failing(slots: &[PathBuf]) -> Result<Option<FailingFacts>> {
             path: path.clone(),
             has_failed: failed(index),
         });
-        return Ok(Some(FailingFacts {
+        return Some(FailingFacts {
             used_by: facts.pid,
             mounted_at: mount.target.display().to_string(),
             slots: slots.collect(),
-        }));
+        });
     }
-    Ok(None)
+    None
 }
 
 fn show_failing(facts: &FailingFacts, json: bool) -> Result<()> {

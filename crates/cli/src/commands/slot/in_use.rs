@@ -81,7 +81,7 @@ fn refuse_failed(pool: &[PathBuf]) -> Result<()> {
     }
     let left_out: Vec<String> = found.left_out.iter().map(ToString::to_string).collect();
     let left_out = left_out.join("; ");
-    if is_mounted_without(&found)? {
+    if is_mounted_without(&found) {
         bail!(
             "the pool is mounted without a part of it ({left_out}), so it is only read: unmount it first"
         );
@@ -93,11 +93,9 @@ fn refuse_failed(pool: &[PathBuf]) -> Result<()> {
 }
 
 /// Whether the daemon of a pool's mount says that none of the slots has failed which it had.
-fn is_mounted_without(found: &Found) -> Result<bool> {
-    let Some(first) = found.paths.first() else { return Ok(false) };
-    let Some(mount) = holder::mounts_of(first)?.into_iter().next() else { return Ok(false) };
-    let said = ask::ask(&mount, ask::ANSWER_MAX).unwrap_or_default();
-    Ok(said.facts.is_some_and(|facts| facts.failed_slots.is_empty()))
+fn is_mounted_without(found: &Found) -> bool {
+    let answer = found.paths.first().and_then(|first| ask::facts_of_pool(first));
+    answer.is_some_and(|(_, facts)| facts.failed_slots.is_empty())
 }
 
 /// What a daemon was asked. Nobody asks for something else before its first answer was heard, which that of the next
