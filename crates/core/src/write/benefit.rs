@@ -44,20 +44,22 @@ impl Fs {
         Ok(())
     }
 
-    /// Whether a write that finds the buffer full goes past it, as the file's next ones do then: one that makes a
-    /// file longer which the whole buffer would not hold. Such a file is written back while it grows, so that the
-    /// buffer puts its bytes off and saves none of them.
+    /// Whether a write makes a file longer which the whole buffer would not hold. Such a file is written back while
+    /// it grows, so that the buffer puts its bytes off and saves none of them.
     #[cold]
-    pub(crate) fn goes_past(&self, ino: Ino, shape: &WriteShape, now_ns: i64) -> Result<bool> {
+    pub(crate) fn outgrows_buffer(&self, shape: &WriteShape) -> Result<bool> {
         let (_, blocks_max) = self.buffer.usage(self.arena())?;
         let grows = shape.offset >= shape.size && shape.size >= blocks_max * PAGE;
-        if !grows || !self.buffer.rules.has_model {
-            return Ok(false);
-        }
+        Ok(grows && self.buffer.rules.has_model)
+    }
+
+    /// The file's next writes go past the buffer.
+    #[cold]
+    pub(crate) fn go_past_buffer(&self, ino: Ino, now_ns: i64) -> Result<()> {
         if let Some(view) = self.views.find(self.arena(), ino)? {
             view.set_verdict(Verdict::Synced { is_eager: true, at_ns: now_ns });
         }
-        Ok(true)
+        Ok(())
     }
 
     /// Says, at a sync that has flushed so many lines, which way the file's next writes go.

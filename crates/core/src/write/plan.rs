@@ -221,7 +221,9 @@ impl Fs {
                 }
                 match self.write_buffered(&call, &file, at, data)? {
                     Buffered::Done(offset) => return Ok(offset),
-                    Buffered::Full if self.goes_past(ino, &shape, call.now_ns)? => {}
+                    Buffered::Full if self.outgrows_buffer(&shape)? => {
+                        self.go_past_buffer(ino, call.now_ns)?;
+                    }
                     Buffered::Full if !has_made_room => {
                         drop(call);
                         self.make_room_in_buffer(ctx, pages_touched(shape.offset, shape.len))?;
