@@ -49,8 +49,7 @@ fn main() -> ExitCode {
     };
     let json = command.json();
     if let Err(error) = failing::end_at_failing(&command) {
-        fail(&error, json);
-        return ExitCode::FAILURE;
+        return fail(&error, json);
     }
     let done = match command {
         Command::Mkfs(args) => mkfs::run(&args).map(|()| ExitCode::SUCCESS),
@@ -69,10 +68,7 @@ fn main() -> ExitCode {
         Command::Ask(args) => ask::answer(&args.dir).map(|()| ExitCode::SUCCESS),
         Command::Manual(args) => manual::run(&args.dir).map(|()| ExitCode::SUCCESS),
     };
-    done.unwrap_or_else(|error| {
-        fail(&error, json);
-        ExitCode::FAILURE
-    })
+    done.unwrap_or_else(|error| fail(&error, json))
 }
 
 /// Says what is wrong with a call, or what was asked for: help, the version. `check` has fsck's codes.

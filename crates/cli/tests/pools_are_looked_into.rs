@@ -6,8 +6,9 @@ mod support;
 
 use std::fs;
 use std::io::SeekFrom;
+use std::process::Command;
 
-use support::{Scratch, novale, patch};
+use support::{Scratch, novale, patch, program};
 
 fn json(arguments: &[&str]) -> serde_json::Value {
     let arguments: Vec<&str> = ["dump", "--json"].iter().chain(arguments).copied().collect();
@@ -95,4 +96,22 @@ fn a_mounted_pool_is_looked_into_and_that_is_said() {
     let standing = file["lines"].as_array().unwrap().iter().find(|l| l["notes"][0] == "stands");
     assert_eq!(standing.unwrap()["fields"]["size"], 5000);
     novale(&["umount", &dir]).ok();
+}
+
+/// As `novale dump ... | head -1` has it.
+#[test]
+fn a_reader_that_has_read_enough_is_no_failure_to_tell() {
+    let scratch = Scratch::new();
+    let slot = scratch.pool();
+    for words in [vec!["dump", &slot, "superblock"], vec!["info", "--json", &slot]] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let done = Command::new(program()).args(words).stdout(writer).output().unwrap();
+        assert_eq!((done.status.code(), done.stderr.as_slice()), (Some(141), &[][..]));
+    }
+    let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let done = Command::new(program()).args(["info", &slot]).stdout(full).output().unwrap();
+    let said = String::from_utf8(done.stderr).unwrap();
+    assert_eq!(done.status.code(), Some(1));
+    assert!(said.contains("writing to standard output: No space left"), "{said}");
 }

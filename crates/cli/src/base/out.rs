@@ -1,17 +1,27 @@
 //! What is printed: facts, remarks, errors in words.
 
 use std::borrow::Cow;
-use std::fmt::Arguments;
-use std::io::Write;
+use std::fmt::{self, Arguments, Display, Formatter};
+use std::io::{self, ErrorKind, Write};
+use std::process::ExitCode;
 
 use anyhow::Context;
 
-/// Says why a command failed; the one who asked for JSON gets an object with `error` too.
-pub(crate) fn fail(error: &anyhow::Error, json: bool) {
+/// What a shell says of a program that SIGPIPE ended.
+const UNHEARD: u8 = 141;
+
+/// Says why a command failed; the one who asked for JSON gets an object with `error` too. Nothing is said where the
+/// reader of standard output has read enough.
+pub(crate) fn fail(error: &anyhow::Error, json: bool) -> ExitCode {
+    let cause = error.downcast_ref::<io::Error>().map(io::Error::kind);
+    if error.is::<Unwritten>() && cause == Some(ErrorKind::BrokenPipe) {
+        return ExitCode::from(UNHEARD);
+    }
     if json {
         let _unheard = say!("{}", serde_json::json!({ "error": in_words(error) }));
     }
     tell(error);
+    ExitCode::FAILURE
 }
 
 /// Says why something failed, on standard error.
@@ -42,13 +52,22 @@ pub(crate) fn on_one_line(path: &str) -> String {
 
 /// What `say!` does.
 pub(crate) fn print(line: Arguments<'_>) -> anyhow::Result<()> {
-    writeln!(std::io::stdout().lock(), "{}", plain(&line.to_string()))
-        .context("writing to standard output")
+    writeln!(io::stdout().lock(), "{}", plain(&line.to_string())).context(Unwritten)
+}
+
+/// Standard output has not taken what was to be said.
+#[derive(Debug)]
+struct Unwritten;
+
+impl Display for Unwritten {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str("writing to standard output")
+    }
 }
 
 /// What `remark!` does.
 pub(crate) fn mutter(line: Arguments<'_>) {
-    let _unheard = writeln!(std::io::stderr().lock(), "{}", plain(&line.to_string()));
+    let _unheard = writeln!(io::stderr().lock(), "{}", plain(&line.to_string()));
 }
 
 /// An error with all that led to it, on one line. Some errors say their cause themselves.
