@@ -79,7 +79,10 @@ pub(crate) fn while_closing(
     let mut was_mounted = false;
     loop {
         let refused = match open() {
-            Err(error @ (JoinError::Changing | JoinError::NotShared { .. })) => error,
+            // The last one removes what others join by before it lets go of the slots.
+            Err(
+                error @ (JoinError::NotOpen | JoinError::Changing | JoinError::NotShared { .. }),
+            ) => error,
             done => return done.with_context(|| crate::pools::slots::shown(slots)),
         };
         let first = slots.first().context("a pool has a slot")?;
@@ -254,9 +257,10 @@ mod tests {
     use std::fs::File;
     use std::sync::atomic::{AtomicBool, Ordering};
 
+    use novale_posix::join::JoinError;
     use rustix::fs::{FlockOperation, flock};
 
-    use super::{flock_holders, holders_of};
+    use super::{flock_holders, holders_of, while_closing};
 
     /// Under many programs that lock and unlock, a pool in use seemed to be nobody's now and then: a
     /// test did not find the daemon that it had stopped, and waited for it.
@@ -295,5 +299,15 @@ mod tests {
                      2: -> FLOCK  ADVISORY  WRITE 2002 00:1b:705 0 EOF\n";
         let holders: Vec<_> = flock_holders(table).collect();
         assert_eq!(holders, [(2001, "00:1b:705"), (2002, "00:1b:705")]);
+    }
+
+    /// Who mounted the pool while its last user left it was refused now and then.
+    #[test]
+    fn who_comes_as_the_last_one_leaves_tries_again() {
+        let slot = tempfile::NamedTempFile::new().unwrap();
+        let path = slot.path().to_owned();
+        let mut refusals = vec![JoinError::Foreign { path: path.clone() }, JoinError::NotOpen];
+        let refused = while_closing(&[path], || Err(refusals.pop().unwrap())).unwrap_err();
+        assert!(matches!(refused.downcast(), Ok(JoinError::Foreign { .. })));
     }
 }
