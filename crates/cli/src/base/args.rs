@@ -530,7 +530,8 @@ impl ValueEnum for ChosenMethod {
 /// where its clients share memory. They go when the last of them closes the pool.
 ///
 /// A line is 64 bytes. Streamed lines go past the caches, others are written back; either way a fence
-/// waits for them: both together are what the slots got.
+/// waits for them: both together are what the slots got. In JSON `slot_lines` has them for each slot, by its
+/// number.
 ///
 /// A write is counted by what was done: one of `auto` as `paired`, `cow` or `append`, one of `zcl` as `adl`
 /// where its bytes were no log of their own.
