@@ -67,6 +67,23 @@ fn nothing_is_stored_before_it_is_asked_for_and_all_of_it_then() {
     verify(&fs.into_pm());
 }
 
+/// tar with `--sparse` takes a file that has a length and no blocks for one hole, and stores none of its bytes.
+#[test]
+fn what_is_buffered_counts_as_blocks() {
+    let fs = open_as(pool(&[16 * MB], 2), &buffered());
+    let ino = create(&fs, "f");
+    let blocks = |fs: &Fs| fs.getattr(ino).unwrap().blocks;
+    let empty = blocks(&fs);
+    fs.write(&CTX, ino, 10, &[1; 9000]).unwrap();
+    assert_eq!(blocks(&fs), empty + 3 * 8);
+    // It is no less in the pool, whose log counts too.
+    fs.sync(&CTX, ino).unwrap();
+    let synced = blocks(&fs);
+    assert!(synced >= empty + 3 * 8, "{synced}");
+    fs.write(&CTX, ino, 1 << 20, &[1]).unwrap();
+    assert_eq!(blocks(&fs), synced + 8);
+}
+
 #[test]
 fn closing_keeps_everything() {
     let fs = open_as(pool(&[16 * MB], 2), &buffered());

@@ -160,7 +160,8 @@ impl View<'_> {
             rdev: self.rdev(),
             project: attrs.project,
             size: if kind == FileKind::Directory { size.saturating_mul(64) } else { size },
-            blocks: self.pages() * 8,
+            // What is only buffered counts: a file without blocks is one hole to who copies it.
+            blocks: (self.pages() + self.buffer_counts().0) * 8,
             atime_ns: self.atime_ns(),
             mtime_ns,
             ctime_ns,
