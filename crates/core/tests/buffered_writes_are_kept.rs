@@ -210,6 +210,50 @@ fn what_was_taken_has_room() {
     }
 }
 
+/// Overwrites in a full pool let their files' logs grow, from the reserve. What was reserved for the buffer stays:
+/// else its files could not be flushed, and the pool not be closed.
+#[test]
+fn overwrites_leave_what_is_reserved() {
+    let fs = open_as(pool(&[8 * MB], 2), &buffered());
+    let choose = |mode| {
+        let set = SetAttr { mode_of_writes: Some(mode), ..SetAttr::default() };
+        fs.setattr(&CTX, Node::ROOT, &set).unwrap();
+    };
+    let lazy: Vec<Ino> = (0..4).map(|file| create(&fs, &format!("l{file}"))).collect();
+    for ino in &lazy {
+        fs.write(&CTX, *ino, 0, &vec![1; 200_000]).unwrap();
+    }
+    choose(Some(Mode::Strict));
+    let mut strict = Vec::new();
+    loop {
+        let ino = create(&fs, &format!("s{}", strict.len()));
+        match fs.write(&CTX, ino, 0, &vec![1; 16_384]) {
+            Ok(_) => strict.push(ino),
+            Err(error) => break assert!(matches!(error, Error::NoSpace), "{error}"),
+        }
+    }
+    let reserved = fs.buffer_use().unwrap().pages_reserved;
+    assert!(reserved >= 4 * 49, "{reserved}");
+    let mut refused = 0;
+    for round in 0..100_u8 {
+        for ino in &strict {
+            match fs.write(&CTX, *ino, 4096, &[round; 8192]) {
+                Ok(_) => {}
+                Err(Error::NoSpace) => refused += 1,
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+    assert!(refused > 0, "the reserve was never used up");
+    for ino in &lazy {
+        fs.sync(&CTX, *ino).unwrap();
+        assert_eq!(contents(&fs, *ino), vec![1; 200_000]);
+    }
+    assert_eq!(fs.buffer_use().unwrap().pages_reserved, 0);
+    fs.close().unwrap();
+    verify(&fs.into_pm());
+}
+
 /// A buffer of few blocks: who finds none left flushes others' files, the least recently written first.
 #[test]
 fn a_full_buffer_gives_up_what_is_oldest() {

@@ -42,7 +42,7 @@ const SHARED: &[Shared] = &[
             "crates/pm/src/device/model.rs",
             "crates/pm/src/purpose.rs",
         ],
-        fingerprint: 0xb172_0cee_5ae1_35db,
+        fingerprint: 0x2c49_8062_be11_23f5,
     },
 ];
 

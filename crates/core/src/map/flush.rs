@@ -69,6 +69,26 @@ impl FlushPlan<'_> {
     }
 }
 
+/// Pages that a flush has taken of what is reserved for it, until that is given up.
+struct FlushTaken<'a> {
+    fs: &'a Fs,
+    pages: u64,
+}
+
+impl<'a> FlushTaken<'a> {
+    fn note(fs: &'a Fs, pages: u64) -> Result<Self> {
+        fs.allocator.begin_flush(fs.arena(), pages)?;
+        Ok(Self { fs, pages })
+    }
+}
+
+impl Drop for FlushTaken<'_> {
+    fn drop(&mut self) {
+        // What fails here is the arena, and the next operation says so.
+        let _damage = self.fs.allocator.end_flush(self.fs.arena(), self.pages);
+    }
+}
+
 impl Fs {
     /// Makes durable what the file has in the buffer. Its lock is held.
     #[inline]
@@ -140,13 +160,13 @@ impl Fs {
                 self.unreserve(view, block.page())?;
             }
         }
-        match flushed {
+        let _taken = match flushed {
             Err(Error::NoMemory | Error::NoSpace) if !plan.lines.is_empty() => {
                 // Copies give back the pages that they take, and need no memory for pairs.
-                self.store_blocks(call, locked, &self.flush_plan(view, false)?)?;
+                self.store_blocks(call, locked, &self.flush_plan(view, false)?)?
             }
             flushed => flushed?,
-        }
+        };
         self.give_buffer(view).map(|()| lines)
     }
 
@@ -209,7 +229,7 @@ impl Fs {
         call: &Call<'_>,
         locked: &Locked<'_>,
         plan: &FlushPlan<'_>,
-    ) -> Result<()> {
+    ) -> Result<FlushTaken<'_>> {
         let (arena, view) = (self.arena(), &locked.view);
         let (size, (mtime_ns, ctime_ns)) = (view.seen_size(), view.seen_times());
         if seeded::is_on(Bug::FlushedEarly) {
@@ -217,7 +237,9 @@ impl Fs {
         }
         let mut tx = FileTx::begin(self, call, locked);
         let copies = plan.pages.len() as u64;
-        tx.take(copies + plan.new_partners(), Need::Release)?;
+        let pages = copies + plan.new_partners();
+        tx.take(pages, Need::Flush)?;
+        let taken = FlushTaken::note(self, pages)?;
         let runs = match_extents(&plan.runs(), tx.extents());
         for (index, block) in (0..).zip(&plan.pages) {
             let at = tx.page(index);
@@ -237,7 +259,7 @@ impl Fs {
         for (page, extent) in &runs {
             view.index().reserve(arena, *page, extent.pages)?;
         }
-        tx.room(runs.len() + pairs.len(), Need::Release)?;
+        tx.room(runs.len() + pairs.len(), Need::Flush)?;
         let last = view.size() / PAGE;
         if plan.tail.is_some() || plan.pages.iter().any(|block| block.page() == last) {
             if let Some(zeroed) = self.zero_reserved(locked, size)? {
@@ -267,7 +289,8 @@ impl Fs {
             }
             view.set_unbuffered();
             Ok(())
-        })
+        })?;
+        Ok(taken)
     }
 
     /// Stores what of a page is among these bytes of the file, as it is seen, to the page at `home`, and

@@ -52,8 +52,11 @@ pub(crate) const BATCH: usize = 64;
 pub(crate) enum Need {
     /// The pool grows fuller by it; leaves the reserve alone.
     Growth,
-    /// Deletes, overwrites and collection: what gives pages back may use the reserve.
+    /// Deletes, overwrites and collection: what gives pages back may use the reserve, and leaves alone what is
+    /// reserved for the write buffer, since the log that it grows by stays.
     Release,
+    /// A flush, for which pages are reserved.
+    Flush,
 }
 
 /// Pages that are wanted at once.
@@ -88,7 +91,7 @@ pub(crate) struct Allocator {
     lanes: Off,
     lane_count: u32,
     /// Free pages in the bitmap (those that lanes and records hold are not counted); in the next word, how
-    /// many of them are reserved for what is written later.
+    /// many of them are reserved for what is written later; then how many of these flushes have taken just now.
     free: Off,
     reserve: u64,
     pub(crate) wear: Wear,
@@ -194,12 +197,12 @@ impl Allocator {
         Ok(free > self.reserve * 3 + reserved.load(Ordering::Relaxed))
     }
 
-    /// Pages that are reserved: nothing that lets the pool grow fuller takes them.
+    /// Pages that are reserved: a flush alone takes them.
     pub(crate) fn pages_reserved(&self, arena: &Arena) -> Result<u64> {
         Ok(arena.word(self.free.word(1))?.load(Ordering::Acquire))
     }
 
-    /// Reserves pages for what is taken later, as [`Need::Release`]; says whether there are so many.
+    /// Reserves pages for what is taken later, as [`Need::Flush`]; says whether there are so many.
     pub(crate) fn reserve_pages(&self, arena: &Arena, pages: u64) -> Result<bool> {
         let word = arena.word(self.free.word(1))?;
         let reserved = word.fetch_add(pages, Ordering::AcqRel) + pages;
@@ -213,6 +216,19 @@ impl Allocator {
     /// Gives up what was reserved.
     pub(crate) fn unreserve_pages(&self, arena: &Arena, pages: u64) -> Result<()> {
         arena.word(self.free.word(1))?.fetch_sub(pages, Ordering::AcqRel);
+        Ok(())
+    }
+
+    /// So many of what is reserved are taken, and not given up yet: they count twice until then. A client that
+    /// dies in it leaves as many to others, until the arena goes.
+    pub(crate) fn begin_flush(&self, arena: &Arena, pages: u64) -> Result<()> {
+        arena.word(self.free.word(2))?.fetch_add(pages, Ordering::AcqRel);
+        Ok(())
+    }
+
+    /// What was reserved for them is given up, or they are free again.
+    pub(crate) fn end_flush(&self, arena: &Arena, pages: u64) -> Result<()> {
+        arena.word(self.free.word(2))?.fetch_sub(pages, Ordering::AcqRel);
         Ok(())
     }
 
@@ -336,12 +352,12 @@ impl Allocator {
         need: Need,
     ) -> Result<Extent> {
         let want = wanted.pages;
-        if need != Need::Release && !arena.grants() {
+        if need == Need::Growth && !arena.grants() {
             return Err(Error::NoSpace);
         }
         // Pages freed here before are as good as any: they save the bitmap two visits, and this process
         // has most likely mapped them. In a pool that is nearly full they belong to the reserve.
-        let reuse = need == Need::Release || self.is_roomy(arena)?;
+        let reuse = need != Need::Growth || self.is_roomy(arena)?;
         // Pages of a lane's extent are expected to be written: they count as one, however many.
         self.look_at_wear(arena, hint, 1)?;
         let is_cool = |page| self.is_reusable(arena, page);
@@ -455,6 +471,13 @@ impl Allocator {
         Ok(self.pages_unclaimed(arena)?.saturating_sub(kept_back))
     }
 
+    /// As [`Self::pages_spare`], with the reserve.
+    fn pages_not_reserved(&self, arena: &Arena) -> Result<u64> {
+        let [_, reserved, taken, ..] = arena.block::<FREE_WORDS>(self.free)?;
+        let [reserved, taken] = [reserved, taken].map(|word| word.load(Ordering::Acquire));
+        Ok(self.pages_unclaimed(arena)?.saturating_sub(reserved.saturating_sub(taken)))
+    }
+
     /// Which ways pages that nobody writes are to go, the best one first.
     pub(crate) fn cold_moves(&self, arena: &Arena) -> Result<Vec<ColdMove>> {
         if !self.wear.is_asked() || closed_slots(arena) != 0 {
@@ -476,7 +499,12 @@ impl Allocator {
     ) -> Result<()> {
         let want = wanted.pages;
         let spare = self.pages_spare(arena)?;
-        if need == Need::Growth && spare < want {
+        let most = match need {
+            Need::Growth => spare,
+            Need::Release => self.pages_not_reserved(arena)?,
+            Need::Flush => u64::MAX,
+        };
+        if most < want {
             return Ok(());
         }
         let fair = spare / (u64::from(self.lane_count) * 8);
