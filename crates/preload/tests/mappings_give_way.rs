@@ -270,6 +270,15 @@ fn a_process_ends_with_its_last_thread() {
     is_whole(&scratch, &slot);
 }
 
+/// A child counted its parent's helper until it joined the pool itself: the end of any of its threads was taken for the
+/// end of the last one, and ended it with status 0.
+#[test]
+fn a_child_goes_on_when_one_of_its_threads_ends() {
+    let Some((scratch, slot)) = with_file("child_thread") else { return };
+    Peer::start(&scratch, true, "ends_threads_of_children", 0).succeeds();
+    is_whole(&scratch, &slot);
+}
+
 /// A private mapping shows the file before it is stored to, and keeps what is stored to itself.
 #[test]
 fn private_mappings_give_way_too() {
@@ -452,6 +461,33 @@ mod tasks {
         let mut status = 1;
         assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
         assert_eq!(status, 0);
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn ends_threads_of_children() {
+        assert_eq!(shown(map_shared()), "own");
+        // As libc has it, and past libc with a stack of its own.
+        let makers: [fn(extern "C" fn(*mut libc::c_void) -> i32) -> i32; 2] = [
+            |run| match unsafe { libc::fork() } {
+                0 => unsafe { libc::_exit(run(std::ptr::null_mut())) },
+                child => child,
+            },
+            |run| {
+                let stack = vec![0_u128; 64 << 10].leak().as_mut_ptr_range().end;
+                unsafe { libc::clone(run, stack.cast(), libc::SIGCHLD, std::ptr::null_mut()) }
+            },
+        ];
+        for make in makers {
+            let child = make(child_with_a_thread);
+            assert!(child > 0);
+            assert_eq!(exits_with(child), 7 << 8);
+        }
+    }
+
+    extern "C" fn child_with_a_thread(_: *mut libc::c_void) -> i32 {
+        std::thread::spawn(|| ()).join().unwrap();
+        7
     }
 
     #[test]

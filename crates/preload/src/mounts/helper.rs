@@ -36,14 +36,20 @@ static ATTEND: OnceLock<Attend> = OnceLock::new();
 static STORAGE: [AtomicU64; MOUNTS_MAX] = [const { AtomicU64::new(0) }; MOUNTS_MAX];
 /// The top of its stack.
 static STACK: [AtomicU64; MOUNTS_MAX] = [const { AtomicU64::new(0) }; MOUNTS_MAX];
-/// Mounts whose thread runs in this process, as bits.
-static RUNNING: AtomicU32 = AtomicU32::new(0);
-/// The thread's number; 0 before it is known.
-static NUMBER: [AtomicU32; MOUNTS_MAX] = [const { AtomicU32::new(0) }; MOUNTS_MAX];
-/// Calls under way for which there may be no such thread.
-static AWAY: AtomicU32 = AtomicU32::new(0);
-/// Mounts whose thread is to be made after them, as bits.
-static WANTED: AtomicU32 = AtomicU32::new(0);
+
+/// What a process has of such threads. A child, which has none of them, finds zeroes here, however it was
+/// made.
+#[repr(C)]
+pub(crate) struct Helpers {
+    /// Mounts whose thread runs in this process, as bits.
+    running: AtomicU32,
+    /// Calls under way for which there may be no such thread.
+    away: AtomicU32,
+    /// Mounts whose thread is to be made after them, as bits.
+    wanted: AtomicU32,
+    /// By mount: the thread's number; 0 before it is known.
+    number: [AtomicU32; MOUNTS_MAX],
+}
 
 /// How often a thread is looked for that is to end, and how long it is waited in between.
 const LOOKS: u32 = 100_000;
@@ -90,42 +96,42 @@ pub(crate) fn begin(mount: usize) {
 
 /// How many such threads there are.
 pub(crate) fn count() -> u64 {
-    u64::from(RUNNING.load(Ordering::Acquire).count_ones())
-}
-
-/// In a child, which has none.
-pub(crate) fn after_fork() {
-    RUNNING.store(0, Ordering::Relaxed);
+    mounts::helpers()
+        .map_or(0, |helpers| u64::from(helpers.running.load(Ordering::Acquire).count_ones()))
 }
 
 /// Starts a mount's thread unless it runs; false where that is not possible.
 pub(crate) fn start(mount: usize, attend: Attend) -> bool {
     ATTEND.get_or_init(|| attend);
-    let bit = 1_u32 << (mount % MOUNTS_MAX);
+    let Some(helpers) = mounts::helpers() else { return false };
     if is_to_end() {
-        WANTED.fetch_or(bit, Ordering::AcqRel);
+        helpers.wanted.fetch_or(bit(mount), Ordering::AcqRel);
         return true;
     }
-    start_once(mount)
+    start_once(helpers, mount)
+}
+
+fn bit(mount: usize) -> u32 {
+    1 << (mount % MOUNTS_MAX)
 }
 
 /// Starts a mount's thread unless it runs.
-fn start_once(mount: usize) -> bool {
-    let bit = 1_u32 << (mount % MOUNTS_MAX);
-    if RUNNING.load(Ordering::Acquire) & bit != 0
-        || RUNNING.fetch_or(bit, Ordering::AcqRel) & bit != 0
+fn start_once(helpers: &Helpers, mount: usize) -> bool {
+    let (running, bit) = (&helpers.running, bit(mount));
+    if running.load(Ordering::Acquire) & bit != 0
+        || running.fetch_or(bit, Ordering::AcqRel) & bit != 0
     {
         return true;
     }
-    let started = start_alone(mount).is_some();
+    let started = start_alone(helpers, mount).is_some();
     if !started {
-        RUNNING.fetch_and(!bit, Ordering::AcqRel);
+        running.fetch_and(!bit, Ordering::AcqRel);
     }
     started
 }
 
 /// The same by one thread, that has found it not running.
-fn start_alone(mount: usize) -> Option<()> {
+fn start_alone(helpers: &Helpers, mount: usize) -> Option<()> {
     let storage = STORAGE.get(mount)?.load(Ordering::Acquire);
     let stack = STACK.get(mount).filter(|_| storage != 0)?;
     if stack.load(Ordering::Relaxed) == 0 {
@@ -138,27 +144,29 @@ fn start_alone(mount: usize) -> Option<()> {
     // SAFETY: the stack is this thread's alone, and the storage a thread's; nobody runs on them.
     let made = unsafe { clone(top, storage, mount as u64) };
     sys!(libc::SYS_rt_sigprocmask, set, &raw const before, 0, SIGSET_BYTES);
-    NUMBER.get(mount)?.store(u32::try_from(made).unwrap_or(0), Ordering::Release);
+    helpers.number.get(mount)?.store(u32::try_from(made).unwrap_or(0), Ordering::Release);
     (made > 0).then_some(())
 }
 
 /// Whether such threads are to end, and none is made.
 pub(crate) fn is_to_end() -> bool {
-    AWAY.load(Ordering::SeqCst) > 0
+    mounts::helpers().is_some_and(|helpers| helpers.away.load(Ordering::SeqCst) > 0)
 }
 
 /// Makes a call that takes something from the calling thread while there is no thread of this library's own:
 /// those that come after it have what it has left. `None` where one does not end. The caller is not inside:
 /// one that is about to end may wait for all who are.
 pub(crate) fn without<T>(call: impl FnOnce() -> T) -> Option<T> {
-    AWAY.fetch_add(1, Ordering::SeqCst);
-    let result = end_all().then(call);
-    if AWAY.fetch_sub(1, Ordering::SeqCst) == 1 {
-        let wanted = WANTED.swap(0, Ordering::AcqRel);
+    // Without memory for what is known of them there are none.
+    let Some(helpers) = mounts::helpers() else { return Some(call()) };
+    helpers.away.fetch_add(1, Ordering::SeqCst);
+    let result = end_all(helpers).then(call);
+    if helpers.away.fetch_sub(1, Ordering::SeqCst) == 1 {
+        let wanted = helpers.wanted.swap(0, Ordering::AcqRel);
         // A child of fork that has joined nothing needs none.
         let is_wanted = |mount: &usize| wanted >> mount & 1 != 0 && mounts::here(*mount).is_some();
         for mount in (0..MOUNTS_MAX).filter(is_wanted) {
-            start_once(mount);
+            start_once(helpers, mount);
         }
     }
     result
@@ -166,29 +174,31 @@ pub(crate) fn without<T>(call: impl FnOnce() -> T) -> Option<T> {
 
 /// Ends all of them for good; false where one stays. Called as [`without`] is.
 pub(crate) fn end_for_good() -> bool {
-    AWAY.fetch_add(1, Ordering::SeqCst);
-    end_all()
+    mounts::helpers().is_none_or(|helpers| {
+        helpers.away.fetch_add(1, Ordering::SeqCst);
+        end_all(helpers)
+    })
 }
 
-fn end_all() -> bool {
-    count() == 0 || (0..MOUNTS_MAX).all(end)
+fn end_all(helpers: &Helpers) -> bool {
+    count() == 0 || (0..MOUNTS_MAX).all(|mount| end(helpers, mount))
 }
 
 /// Ends a mount's thread, and waits until it is none of the process' any more.
-fn end(mount: usize) -> bool {
-    let bit = 1_u32 << (mount % MOUNTS_MAX);
-    let Some(number) = NUMBER.get(mount) else { return true };
+fn end(helpers: &Helpers, mount: usize) -> bool {
+    let Some(number) = helpers.number.get(mount) else { return true };
+    let bit = bit(mount);
     let between = BETWEEN;
     for _ in 0..LOOKS {
-        if RUNNING.load(Ordering::Acquire) & bit == 0 {
+        if helpers.running.load(Ordering::Acquire) & bit == 0 {
             return true;
         }
         let known = number.load(Ordering::Acquire);
         let itself = sys!(libc::SYS_getpid);
         if known != 0 && sys!(libc::SYS_tgkill, itself, known, 0) == fail(libc::ESRCH) {
             number.store(0, Ordering::Release);
-            WANTED.fetch_or(bit, Ordering::AcqRel);
-            RUNNING.fetch_and(!bit, Ordering::AcqRel);
+            helpers.wanted.fetch_or(bit, Ordering::AcqRel);
+            helpers.running.fetch_and(!bit, Ordering::AcqRel);
             return true;
         }
         mounts::wake_helper(mount);

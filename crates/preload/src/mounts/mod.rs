@@ -142,6 +142,7 @@ struct Own {
     /// 1 once this process has joined.
     joined: AtomicU64,
     who: state::KnownUser,
+    helpers: helper::Helpers,
 }
 
 /// `None` without memory for it.
@@ -177,6 +178,11 @@ pub(crate) fn settle_cut_off() {
 /// What is known of who this process is.
 fn who() -> Option<&'static state::KnownUser> {
     own().map(|own| &own.who)
+}
+
+/// What this process has of threads of this library's own.
+fn helpers() -> Option<&'static helper::Helpers> {
+    own().map(|own| &own.helpers)
 }
 
 /// All mounts, read when a call needs them for the first time.
@@ -269,7 +275,6 @@ fn start_again() -> Option<()> {
             }
         }
         numbers::freed_any();
-        helper::after_fork();
         joined.store(1, Ordering::Release);
     }
     Some(())
