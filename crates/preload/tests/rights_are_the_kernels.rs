@@ -1,7 +1,7 @@
 //! Promise: a program under `novale run` may do what the kernel would let it, also where its user is
 //! the administrator and its rights are not.
 
-#![allow(clippy::unwrap_used, reason = "tests stop at what fails")]
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests stop at what fails")]
 #![allow(unsafe_code, reason = "calls that std has no form of")]
 #![allow(clippy::undocumented_unsafe_blocks, reason = "plain system calls of a test")]
 #![allow(clippy::multiple_unsafe_ops_per_block, reason = "as above")]
@@ -10,12 +10,14 @@ mod harness;
 
 use std::ffi::OsStr;
 use std::fs;
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use harness::support::{self, Scratch, Stopped};
-use harness::{PLACE, is_whole, mounted, succeeds, task};
+use harness::{PLACE, direct, is_whole, mounted, succeeds, task};
 
 const OTHER: u32 = 1001;
 
@@ -51,6 +53,38 @@ const WITHOUT: [&str; 3] = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"]
 #[test]
 fn for_whom_a_thread_acts() {
     runs("acts", 0, &[]);
+}
+
+/// The kernel judged who has a file open by the owner that it was told last: who had a file that a direct program gave
+/// to somebody else could change its mode, and who was given it could not.
+#[test]
+fn owners_are_who_they_are_whoever_changes_them() {
+    let Some((scratch, slot)) = mounted("owners_are_who_they_are") else { return };
+    let files = ["own", "others"].map(|name| scratch.in_dir(name));
+    for (file, owner) in files.iter().zip([0, OTHER]) {
+        fs::write(file, b"open").unwrap();
+        fs::set_permissions(file, fs::Permissions::from_mode(0o666)).unwrap();
+        chown(file, Some(owner), Some(owner)).unwrap();
+    }
+    let mut peer = Command::new(WITHOUT[0]);
+    peer.args(&WITHOUT[1..]).arg(std::env::current_exe().unwrap()).env(PLACE, scratch.dir());
+    peer.args(["--exact", "tasks::had", "--ignored", "--nocapture"]);
+    let mut peer = peer.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut says = BufReader::new(peer.stdout.take().unwrap());
+    let mut line = String::new();
+    while !line.contains("open") {
+        line.clear();
+        assert!(says.read_line(&mut line).unwrap() > 0);
+    }
+    for (file, owner) in files.iter().zip([OTHER, 0]) {
+        let mut given = direct(&scratch, Path::new("chown"));
+        succeeds(&given.arg(owner.to_string()).arg(file).output().unwrap());
+    }
+    peer.stdin.take().unwrap().write_all(b"\n").unwrap();
+    assert!(peer.wait().unwrap().success());
+    let modes = files.map(|file| fs::metadata(file).unwrap().permissions().mode() & 0o777);
+    assert_eq!(modes, [0o666, 0o777]);
+    is_whole(&scratch, &slot);
 }
 
 /// The administrator of a container has user 0 and no capabilities.
@@ -175,6 +209,19 @@ mod tasks {
 
     fn at(name: &str) -> PathBuf {
         PathBuf::from(std::env::var_os(PLACE).unwrap()).join(name)
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn had() {
+        let open = |name| File::options().read(true).write(true).open(at(name)).unwrap();
+        let files = [open("own"), open("others")];
+        println!("open");
+        std::io::stdin().read_line(&mut String::new()).unwrap();
+        let mode = fs::Permissions::from_mode(0o777);
+        let [was_own, is_own] = files.map(|file| file.set_permissions(mode.clone()));
+        assert_eq!(was_own.unwrap_err().raw_os_error(), Some(libc::EPERM));
+        is_own.unwrap();
     }
 
     #[test]

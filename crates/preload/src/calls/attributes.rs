@@ -333,12 +333,37 @@ pub(crate) fn chown(dir: u64, path: u64, (uid, gid): (u64, u64), flags: i32) -> 
     if flags & !PATH_FLAGS != 0 {
         return None;
     }
-    set(of_root(target(dir, path, flags)), owners(uid, gid))
+    let unknown = |target: Target| if is_known(&target) { Err(None) } else { Ok(target) };
+    give(of_root(target(dir, path, flags)).and_then(unknown), owners(uid, gid))
 }
 
 /// `fchown(fd, uid, gid)`.
 pub(crate) fn fchown(args: &Args) -> Served {
-    own_or_kernel(args, of_root, |target| set(target, owners(args[1], args[2])))
+    let handed = || table::get(descriptor(args[0])).is_some_and(|found| kernel::take(&found));
+    let unknown =
+        |target: Target| if is_known(&target) && handed() { Err(None) } else { Ok(target) };
+    let may = |target| of_root(target).and_then(unknown);
+    let done = own_or_kernel(args, may, |target| give(target, owners(args[1], args[2])));
+    if done.is_none() {
+        kernel::take_any(descriptor(args[0]));
+    }
+    done
+}
+
+/// Whether the kernel knows an inode. It is to make changes of its owner then: of what a process has open it judges
+/// by the owner that it was told last, and asks nobody.
+fn is_known(target: &Target) -> bool {
+    target.fs.is_known_to_kernel(&ctx(), target.attr.ino).is_ok_and(|known| known)
+}
+
+/// Changes owners. What the kernel has met meanwhile, with the owner before, it changes once more.
+fn give(target: Result<Target, Served>, changes: impl FnOnce(&Attr) -> SetAttr) -> Served {
+    either(target.and_then(|target| {
+        let changes = changes(&target.attr);
+        let given = target.fs.setattr(&ctx(), target.attr.node(), &changes);
+        given.map_err(|error| refused(&error))?;
+        if is_known(&target) { Err(None) } else { Ok(()) }
+    }))
 }
 
 /// `truncate(path, size)`.
