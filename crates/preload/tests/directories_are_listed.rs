@@ -25,6 +25,14 @@ promises! {
     /// The kernel keeps a mount point from being removed, and a program that runs from being written
     /// to: both were done after its back.
     what_the_kernel_keeps_is_kept: runs_with_the_daemon kept;
+    /// Directories were handed over with flags of the library's own, and files without `O_NOFOLLOW`.
+    the_next_program_finds_the_flags: runs_with_the_daemon flags;
+    /// A directory beside something else was passed over: a copy was told that the other one is no file, and the
+    /// kernel met a placeholder where it had the other one already.
+    directories_have_their_word_beside_others: runs_with_the_daemon beside;
+    /// What a link with a slash after its text leads to was said to be no directory, where the kernel looks at the
+    /// slash first.
+    a_slash_may_stand_in_a_link: runs_with_the_daemon slashes;
 }
 
 /// What is listed directly, and in what order, is what the mount lists.
@@ -51,6 +59,7 @@ mod tasks {
     use std::os::unix::ffi::OsStrExt;
     use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
     use std::path::{Path, PathBuf};
+    use std::process::Command;
 
     use super::harness::{PLACE, exits_with};
 
@@ -363,5 +372,88 @@ mod tasks {
         all.sort();
         all.dedup();
         assert_eq!((count, all.len()), (2002, 2002));
+    }
+
+    /// What comes of the same in the mount, and in a folder of the machine's own.
+    fn alike<T: PartialEq + std::fmt::Debug>(of: impl Fn(&Path) -> T) {
+        let own = tempfile::tempdir().unwrap();
+        for folder in [own.path(), &place()] {
+            fs::create_dir(folder.join("folder")).unwrap();
+            fs::write(folder.join("bytes"), b"bytes").unwrap();
+        }
+        assert_eq!(of(&place()), of(own.path()));
+    }
+
+    fn opened(path: &Path, flags: i32) -> Result<i32, Option<i32>> {
+        let fd = unsafe { libc::open(c(path).as_ptr(), flags, 0o600) };
+        if fd < 0 { Err(std::io::Error::last_os_error().raw_os_error()) } else { Ok(fd) }
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn flags() {
+        alike(|place| {
+            let plain = [0, libc::O_NOFOLLOW, libc::O_NOATIME, libc::O_NONBLOCK];
+            let mut seen = Vec::new();
+            for flags in plain.iter().flat_map(|flags| [*flags, flags | libc::O_DIRECTORY]) {
+                for (name, flags) in [("folder", flags), ("bytes", flags & !libc::O_DIRECTORY)] {
+                    for flags in [flags, flags | libc::O_PATH] {
+                        let fd = opened(&place.join(name), flags).unwrap();
+                        let shown = format!("/proc/self/fdinfo/{fd}");
+                        let next =
+                            Command::new("grep").args(["flags", &shown]).output().unwrap().stdout;
+                        seen.push((name, flags, String::from_utf8(next).unwrap()));
+                        unsafe { libc::close(fd) };
+                    }
+                }
+            }
+            seen
+        });
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn beside() {
+        alike(|place| {
+            let file = opened(&place.join("bytes"), libc::O_RDWR).unwrap();
+            assert_eq!(unsafe { libc::flock(file, libc::LOCK_SH) }, 0);
+            let folder = opened(&place.join("folder"), libc::O_RDONLY).unwrap();
+            let nothing = opened(Path::new("/dev/null"), libc::O_RDWR).unwrap();
+            let failed = |moved: isize| {
+                assert_eq!(moved, -1);
+                std::io::Error::last_os_error().raw_os_error()
+            };
+            let none = std::ptr::null_mut();
+            let copied = |from, to| unsafe { libc::copy_file_range(from, none, to, none, 9, 0) };
+            let sent = |from, to| unsafe { libc::sendfile(to, from, std::ptr::null_mut(), 9) };
+            // By a fork the position is the kernel's.
+            let child = unsafe { libc::fork() };
+            if child == 0 {
+                unsafe { libc::_exit(0) };
+            }
+            exits_with(child);
+            [
+                failed(copied(nothing, folder)),
+                failed(copied(folder, nothing)),
+                failed(copied(nothing, file)),
+                failed(sent(folder, file)),
+                failed(sent(file, folder)),
+            ]
+        });
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn slashes() {
+        alike(|place| {
+            let links = [("link", "bytes/"), ("again", "link"), ("to-folder", "folder/")];
+            for (name, to) in links {
+                std::os::unix::fs::symlink(to, place.join(name)).unwrap();
+            }
+            links.map(|(name, _)| {
+                [libc::O_CREAT | libc::O_RDWR, libc::O_CREAT, libc::O_RDWR, libc::O_RDONLY]
+                    .map(|flags| opened(&place.join(name), flags).map(|_| ()))
+            })
+        });
     }
 }

@@ -9,12 +9,26 @@
 #[macro_use]
 mod harness;
 
-use harness::runs_with_the_daemon;
+use harness::{library, mounted, runs_with_the_daemon, succeeds};
 
 promises! {
     /// The kernel moves no further than to the end that it knew of when it was handed the file.
     a_file_that_has_grown_is_sent_whole: runs_with_the_daemon grows;
     nothing_is_sent_to_what_takes_nothing: runs_with_the_daemon nowhere;
+    /// A pipe that was opened to append was refused, as a file is.
+    a_pipe_has_no_end_to_append_to: maps_own_pages appended;
+}
+
+/// Runs a task with `--map=dax`.
+fn maps_own_pages(name: &str) {
+    let Some((scratch, slot)) = mounted(name) else { return };
+    let mut command = std::process::Command::new(harness::support::program());
+    command.env("NOVALE_PRELOAD", library()).env(harness::PLACE, scratch.dir());
+    command.args(["run", "--strict", "--map=dax", "--mount", &scratch.dir(), "--"]);
+    command.arg(std::env::current_exe().unwrap());
+    command.args(["--exact", &format!("tasks::{name}"), "--ignored", "--nocapture"]);
+    succeeds(&command.output().unwrap());
+    harness::is_whole(&scratch, &slot);
 }
 
 mod tasks {
@@ -81,5 +95,21 @@ mod tasks {
         assert_eq!(send(&File::open(name.path()).unwrap()), (-1, libc::EBADF));
         let appends = OpenOptions::new().append(true).open(name.path()).unwrap();
         assert_eq!(send(&appends), (-1, libc::EINVAL));
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn appended() {
+        let file = open_new("file");
+        file.write_all_at(b"sent", 0).unwrap();
+        let (mut out, into) = pipe().unwrap();
+        let (to, from) = (into.as_raw_fd(), file.as_raw_fd());
+        assert_eq!(unsafe { libc::fcntl(to, libc::F_SETFL, libc::O_APPEND) }, 0);
+        let mut at = 0;
+        let sent = unsafe { libc::sendfile(to, from, &raw mut at, 4) };
+        assert_eq!((sent, at), (4, 4), "{}", Error::last_os_error());
+        let mut got = [0; 4];
+        out.read_exact(&mut got).unwrap();
+        assert_eq!(&got, b"sent");
     }
 }

@@ -237,7 +237,12 @@ pub(crate) fn fchdir(args: &Args) -> Served {
 pub(crate) fn of_two(fds: &[(u64, u64); 2]) -> Served {
     for (fd, offset_at) in fds {
         let fd = descriptor(*fd);
-        let Some(file) = table::get(fd).filter(|found| !found.is(DIRECTORY)) else { continue };
+        let Some(file) = table::get(fd) else { continue };
+        if file.is(DIRECTORY) {
+            // It has its own word for one.
+            kernel::take(&file);
+            continue;
+        }
         let taken =
             if *offset_at == 0 { kernel::take_shared(fd, &file) } else { kernel::take(&file) };
         if !taken {

@@ -151,6 +151,10 @@ fn open_found(place: &Place<'_>, flags: i32, mode: u32) -> Opened {
     let found = match if exclusive { place.walk_to_name() } else { place.walk(follow) } {
         Ok(found) => found,
         Err(None) => return Opened::ByKernel,
+        // The slash may stand in a link.
+        Err(Some(failed)) if failed == fail(libc::ENOTDIR) && flags & libc::O_CREAT != 0 => {
+            return Opened::ByKernel;
+        }
         Err(served) => return Opened::By(served),
     };
     match found.attr {

@@ -84,8 +84,12 @@ fn may_go_between(source: &Side, target: &Side) -> Result<(), Served> {
     if source.is_path() || target.is_path() {
         return Err(Some(fail(libc::EBADF)));
     }
-    for side in [source, target] {
-        side.is_regular()?;
+    let sides = [source, target];
+    if sides.iter().any(|side| side.is_directory()) {
+        return Err(Some(fail(libc::EISDIR)));
+    }
+    if sides.iter().any(|side| !side.is_regular()) {
+        return Err(Some(fail(libc::EINVAL)));
     }
     if source.reads() && target.writes() { Ok(()) } else { Err(Some(fail(libc::EBADF))) }
 }
@@ -124,14 +128,18 @@ impl Side {
         }
     }
 
-    fn is_regular(&self) -> Result<(), Served> {
-        let error = match self {
-            Self::Ours(file) if file.is(DIRECTORY) => libc::EISDIR,
-            Self::Foreign(other) if other.kind == libc::S_IFDIR => libc::EISDIR,
-            Self::Foreign(other) if !other.is_regular() => libc::EINVAL,
-            Self::Ours(_) | Self::Foreign(_) => return Ok(()),
-        };
-        Err(Some(fail(error)))
+    fn is_directory(&self) -> bool {
+        match self {
+            Self::Ours(file) => file.is(DIRECTORY),
+            Self::Foreign(other) => other.kind == libc::S_IFDIR,
+        }
+    }
+
+    fn is_regular(&self) -> bool {
+        match self {
+            Self::Ours(file) => !file.is(DIRECTORY),
+            Self::Foreign(other) => other.is_regular(),
+        }
     }
 
     fn flags(&self) -> i32 {
@@ -249,7 +257,11 @@ fn send(args: &Args) -> Served {
             kernel::know_flags(descriptor(out), &target.description);
             target.description.flags()
         }
-        None => Foreign::of(descriptor(out))?.flags,
+        None => match Foreign::of(descriptor(out))? {
+            // A pipe has no other end to append to.
+            pipe if pipe.kind == libc::S_IFIFO => pipe.flags & !libc::O_APPEND,
+            other => other.flags,
+        },
     };
     if flags & libc::O_ACCMODE == libc::O_RDONLY || flags & libc::O_PATH != 0 {
         return Some(fail(libc::EBADF));

@@ -28,7 +28,10 @@ const KEPT: i32 = libc::O_ACCMODE
     | libc::O_DSYNC
     | libc::O_SYNC
     | libc::O_DIRECT
+    | libc::O_NOFOLLOW
     | libc::O_NOATIME;
+/// And of `open` of a directory.
+const DIRECTORIES: i32 = libc::O_DIRECTORY | libc::O_PATH;
 /// Looks for a directory that others move meanwhile.
 const ATTEMPTS: u32 = 8;
 /// Openings of what others close meanwhile.
@@ -205,28 +208,48 @@ fn open_in_place(target: &[u8], original: i32, file: &InUse) -> Ret {
     if opened < 0 { opened } else { i64::from(fd) }
 }
 
-/// Opens a directory through the mount, which has it at one place only: by the path that it has now.
+/// Opens a directory through the mount, which has it at one place only: by the path that it has now, with the
+/// flags that it was opened with, which the next program may ask for.
 fn open_directory(target: &[u8], directory: &InUse) -> Ret {
     let gone = fail(libc::ENOENT);
     let Some(fs) = mounts::fs(directory.mount()) else { return gone };
+    let asked = directory.flags() & (KEPT | DIRECTORIES);
+    // Without one of these what lies there by then may be anything: it is looked at first.
+    let is_safe = asked & DIRECTORIES != 0;
+    let plain = libc::O_DIRECTORY | libc::O_NOFOLLOW;
     for _ in 0..ATTEMPTS {
         let Some(path) = places::path(fs, &mounts::ctx(), directory.node()) else {
             return gone;
         };
         let path = [target, &path, b"\0"].concat();
-        let path_only = directory.flags() & libc::O_PATH;
-        let flags = libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC | path_only;
-        let fd = sys!(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, 0);
-        if fd < 0 {
-            continue;
-        }
-        if mounts::inode_of(directory.mount(), fd) == Some(directory.ino()) {
+        let open = |flags| open_same(directory, libc::AT_FDCWD, path.as_ptr(), flags);
+        let Some(fd) = open(if is_safe { asked } else { plain | libc::O_PATH }) else { continue };
+        if is_safe {
             return fd;
         }
+        let again = open_same(directory, fd as i32, c".".as_ptr().cast(), asked);
         sys!(libc::SYS_close, fd);
         numbers::freed_any();
+        // Who may not search it can't start from it.
+        if let Some(fd) = again.or_else(|| open(plain)) {
+            return fd;
+        }
     }
     gone
+}
+
+/// Opens a path that leads to a directory; `None` where it does not, or not any more.
+fn open_same(directory: &InUse, dir: i32, path: *const u8, flags: i32) -> Option<Ret> {
+    let fd = sys!(libc::SYS_openat, dir, path, flags | libc::O_CLOEXEC, 0);
+    if fd < 0 {
+        return None;
+    }
+    if mounts::inode_of(directory.mount(), fd) == Some(directory.ino()) {
+        return Some(fd);
+    }
+    sys!(libc::SYS_close, fd);
+    numbers::freed_any();
+    None
 }
 
 /// Takes the directory that a call of the kernel's starts from, if it is one served here.
