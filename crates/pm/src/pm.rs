@@ -127,7 +127,7 @@ impl Pm {
     #[must_use]
     pub fn adopt(&self, mut new: Self) -> Option<u8> {
         let index = usize::from(self.slot_count());
-        if !self.can_adopt() || new.read_only || new.slots.len() != 1 {
+        if !self.can_adopt() || self.lacking() != 0 || new.read_only || new.slots.len() != 1 {
             return None;
         }
         let place = self.added.get(index - self.slots.len())?;
@@ -260,7 +260,33 @@ impl Pm {
     }
 
     fn has_failed(&self, slot: u8) -> bool {
-        self.mapped.failed().checked_shr(slot.into()).unwrap_or(0) & 1 != 0
+        (self.mapped.failed() | self.lacking()).checked_shr(slot.into()).unwrap_or(0) & 1 != 0
+    }
+
+    /// Marks slots that others have added and that can't be mapped here, by their bits: what is loaded there is
+    /// lost, and what is stored goes nowhere and counts as lost.
+    pub fn lack(&self, slots: u64) {
+        self.mapped.lack(slots);
+    }
+
+    /// A bit for each slot that was marked by [`Pm::lack`].
+    #[inline]
+    #[must_use]
+    pub fn lacking(&self) -> u64 {
+        self.mapped.lacking()
+    }
+
+    /// Whether a slot was marked by [`Pm::lack`].
+    #[inline]
+    #[must_use]
+    pub fn lacks(&self, slot: u8) -> bool {
+        self.lacking().checked_shr(slot.into()).unwrap_or(0) & 1 != 0
+    }
+
+    /// File system and inode of a slot's file; none of private memory.
+    #[must_use]
+    pub fn slot_identity(&self, slot: u8) -> Option<(u64, u64)> {
+        self.slot(slot)?.identity()
     }
 
     /// A bit for each slot that was not there when the pool was opened ([`Pm::open_some`]).
@@ -280,7 +306,8 @@ impl Pm {
     /// to find them lost.
     #[must_use]
     pub fn may_hold(&self, addr: PmAddr, len: u64) -> bool {
-        self.contains(addr, len) || (addr.reserved_bits_clear() && self.is_absent(addr.slot()))
+        let is_away = || self.is_absent(addr.slot()) || self.lacks(addr.slot());
+        self.contains(addr, len) || (addr.reserved_bits_clear() && is_away())
     }
 
     /// Whether stores are refused.
@@ -434,10 +461,10 @@ impl Pm {
         }
     }
 
-    /// The pointer to `len` writable bytes.
+    /// The pointer to `len` writable bytes; none where they go nowhere ([`Pm::lack`]).
     #[inline(always)]
     #[track_caller]
-    pub(crate) fn store_ptr(&self, addr: PmAddr, len: u64) -> *mut u8 {
+    pub(crate) fn store_ptr(&self, addr: PmAddr, len: u64) -> Option<*mut u8> {
         match self.mapped.slots.get(usize::from(addr.slot())) {
             // Looked at once: it is 0 as soon as another thread finds that the slot has failed.
             Some(range)
@@ -447,7 +474,7 @@ impl Pm {
                         .checked_sub(len)
                         .is_some_and(|last| addr.byte() <= last) =>
             {
-                range.base().wrapping_add(to_usize(addr.byte()))
+                Some(range.base().wrapping_add(to_usize(addr.byte())))
             }
             _ => self.lost_ptr(addr, len),
         }
@@ -457,14 +484,28 @@ impl Pm {
     #[cold]
     #[inline(never)]
     #[track_caller]
-    fn lost_ptr(&self, addr: PmAddr, len: u64) -> *mut u8 {
+    fn lost_ptr(&self, addr: PmAddr, len: u64) -> Option<*mut u8> {
+        if self.lacks(addr.slot()) {
+            count_lost();
+            return None;
+        }
         match self.mapped_ptr(addr, len) {
             Ok(found) if !self.read_only && self.has_failed(addr.slot()) => {
                 count_lost();
-                found.cast_mut()
+                Some(found.cast_mut())
             }
             _ => self.refuse("store", addr, len),
         }
+    }
+
+    /// Counts what another thread has stored to a slot that is lacking here, and that was to be written back.
+    #[cold]
+    pub(crate) fn count_lacking(&self, addr: PmAddr) -> bool {
+        let lacks = self.lacks(addr.slot());
+        if lacks {
+            count_lost();
+        }
+        lacks
     }
 
     #[cold]

@@ -23,7 +23,8 @@ impl Pm {
     #[inline]
     #[track_caller]
     pub fn store_u64(&self, addr: PmAddr, value: u64, purpose: Purpose) -> Dirty {
-        let dst = self.store_ptr(addr, 8);
+        let stored = Dirty::new(addr, 8, purpose);
+        let Some(dst) = self.store_ptr(addr, 8) else { return stored };
         assert_aligned(addr, 8);
         if let Some(observer) = &self.observer {
             let bytes = value.to_le_bytes();
@@ -39,7 +40,7 @@ impl Pm {
         // SAFETY: `store_ptr` found 8 writable bytes, and they are aligned.
         unsafe { put_word(dst, value) };
         self.count_stored(addr, 8, purpose);
-        Dirty::new(addr, 8, purpose)
+        stored
     }
 
     /// Stores a line by eight 8-byte stores in ascending order: a crash keeps a prefix of them.
@@ -49,7 +50,8 @@ impl Pm {
     #[inline]
     #[track_caller]
     pub fn store_line(&self, addr: PmAddr, line: &[u8; 64], purpose: Purpose) -> Dirty {
-        let dst = self.store_ptr(addr, LINE);
+        let stored = Dirty::new(addr, LINE, purpose);
+        let Some(dst) = self.store_ptr(addr, LINE) else { return stored };
         assert_aligned(addr, LINE);
         if let Some(observer) = &self.observer {
             tell_store(
@@ -64,7 +66,7 @@ impl Pm {
         // SAFETY: `store_ptr` found 64 writable bytes, and they are aligned.
         unsafe { put_line(dst, line) };
         self.count_stored(addr, LINE, purpose);
-        Dirty::new(addr, LINE, purpose)
+        stored
     }
 
     /// Stores `bytes`, in no order; until they are durable, a crash keeps any subset of their
@@ -79,7 +81,8 @@ impl Pm {
     #[track_caller]
     pub fn store(&self, addr: PmAddr, bytes: &[u8], purpose: Purpose) -> Dirty {
         let len = bytes.len() as u64;
-        let dst = self.store_ptr(addr, len);
+        let stored = Dirty::new(addr, len, purpose);
+        let Some(dst) = self.store_ptr(addr, len) else { return stored };
         if let Some(observer) = &self.observer {
             tell_store(
                 observer.as_ref(),
@@ -93,7 +96,7 @@ impl Pm {
         // SAFETY: `store_ptr` found `len` writable bytes; `bytes` is not in the pool.
         unsafe { put_bytes(self.cpu, dst, bytes) };
         self.count_stored(addr, len, purpose);
-        Dirty::new(addr, len, purpose)
+        stored
     }
 
     /// Starts the write-back of what was stored.
@@ -115,7 +118,9 @@ impl Pm {
         let src = match self.mapped_ptr(addr, len) {
             Ok(src) => src,
             // Nothing of a slot that is not there can be lost again.
-            Err(_) if self.is_absent(addr.slot()) => return Flushed::new(),
+            Err(_) if self.is_absent(addr.slot()) || self.count_lacking(addr) => {
+                return Flushed::new();
+            }
             Err(_) => self.refuse("write-back", addr, len),
         };
         let Some(kind) = self.cpu.write_back else {

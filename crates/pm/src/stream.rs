@@ -46,7 +46,7 @@ impl Pm {
     #[track_caller]
     pub fn stream(&self, addr: PmAddr, bytes: &[u8], purpose: Purpose) -> Flushed {
         let len = bytes.len() as u64;
-        let dst = self.store_ptr(addr, len);
+        let Some(dst) = self.store_ptr(addr, len) else { return Flushed::new() };
         if let Some(observer) = &self.observer {
             self.tell_stream(observer.as_ref(), addr, bytes, purpose, Location::caller());
         }
@@ -61,7 +61,9 @@ impl Pm {
     /// When they are not all in one slot.
     #[track_caller]
     pub fn stream_zero(&self, addr: PmAddr, len: u64, purpose: Purpose) -> Flushed {
-        self.store_ptr(addr, len);
+        if self.store_ptr(addr, len).is_none() {
+            return Flushed::new();
+        }
         let mut flushed = Flushed::none();
         let mut done = 0;
         while done < len {
@@ -89,7 +91,7 @@ impl Pm {
         purpose: Purpose,
     ) -> Result<Flushed, OutOfRange> {
         let from = self.load_ptr(src, len)?;
-        let to = self.store_ptr(dst, len);
+        let Some(to) = self.store_ptr(dst, len) else { return Ok(Flushed::new()) };
         let apart = dst.slot() != src.slot() || dst.byte().abs_diff(src.byte()) >= len;
         assert!(apart, "copy of {len} bytes from {src} to {dst}: the ranges overlap");
         if let Some(observer) = &self.observer {

@@ -96,6 +96,8 @@ impl Range {
 pub(crate) struct Mapped {
     pub(crate) slots: [Range; SLOTS_MAX],
     failed: AtomicU64,
+    /// A bit for each slot that others have mapped, and this process can't map.
+    lacking: AtomicU64,
     is_taken: AtomicBool,
     next: Option<&'static Self>,
 }
@@ -120,6 +122,7 @@ impl Mapped {
             let new = Box::leak(Box::new(Self {
                 slots: [const { Range::none() }; SLOTS_MAX],
                 failed: AtomicU64::new(0),
+                lacking: AtomicU64::new(0),
                 is_taken: AtomicBool::new(true),
                 // SAFETY: as in `all`.
                 next: unsafe { first.as_ref() },
@@ -153,6 +156,7 @@ impl Mapped {
             range.store_len.store(0, Relaxed);
         }
         self.failed.store(0, SeqCst);
+        self.lacking.store(0, SeqCst);
         self.is_taken.store(false, SeqCst);
     }
 
@@ -172,10 +176,20 @@ impl Mapped {
         }
     }
 
+    #[inline(always)]
+    pub(crate) fn lacking(&self) -> u64 {
+        self.lacking.load(Relaxed)
+    }
+
+    /// Marks slots as ones that can't be mapped.
+    pub(crate) fn lack(&self, slots: u64) {
+        self.lacking.fetch_or(slots, SeqCst);
+    }
+
     #[inline]
     pub(crate) fn health(&self) -> Health {
         let failed = self.failed();
-        let lost = if failed == 0 { 0 } else { LOST.get() };
+        let lost = if failed | self.lacking() == 0 { 0 } else { LOST.get() };
         Health { failed, lost }
     }
 
