@@ -1,7 +1,8 @@
 //! The file system object: what its operations share.
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock};
 
 use novale_arena::{Arena, Client, Off};
 use novale_layout::{INODES_PER_PAGE, Ino, LOG_ENTRY_LINES, Seed};
@@ -18,6 +19,7 @@ use crate::op::call::OpKind;
 use crate::op::quota::Projects;
 use crate::op::unrecovered::Unrecovered;
 use crate::space::Allocator;
+use crate::space::ranges::ComingSlot;
 
 /// What a client's passes over all inodes share.
 #[derive(Debug, Default)]
@@ -26,6 +28,34 @@ pub(crate) struct Passes {
     pub(crate) step: Mutex<()>,
     /// The number of the inode at which the last move of cold pages ended.
     pub(crate) cold_at: AtomicU64,
+    pub(crate) meeting: Meeting,
+}
+
+/// How a client meets slots that others add.
+#[derive(Default)]
+pub(crate) struct Meeting {
+    /// How many slots it knows: it has their tables, and has mapped them or lacks them.
+    pub(crate) known: AtomicU32,
+    /// Held by a thread that meets some, or adds one.
+    pub(crate) one: Mutex<()>,
+    /// Maps them.
+    pub(crate) opener: OnceLock<Box<SlotOpener>>,
+    /// The files of those that came.
+    pub(crate) files: Mutex<Vec<PathBuf>>,
+}
+
+impl std::fmt::Debug for Meeting {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Meeting").field("known", &self.known).finish_non_exhaustive()
+    }
+}
+
+impl Passes {
+    /// Those of a client that joins others, knowing so many slots.
+    pub(crate) fn knowing(slots: u8) -> Self {
+        let meeting = Meeting { known: AtomicU32::new(slots.into()), ..Meeting::default() };
+        Self { meeting, ..Self::default() }
+    }
 }
 
 /// When reads change the access time.
@@ -115,6 +145,9 @@ impl Default for OpenOptions {
         }
     }
 }
+
+/// Maps a slot that another client has added, alone; none where it can't.
+pub type SlotOpener = dyn Fn(&ComingSlot) -> Option<Pm> + Send + Sync;
 
 /// A Novale file system, open on a pool.
 ///

@@ -26,10 +26,12 @@ mod write;
 pub use base::error::{Error, Result};
 pub use base::exec::{Executor, Progress, Serial};
 pub use base::types::*;
-pub use fs::{Atime, Fs, OpenOptions};
+pub use fs::{Atime, Fs, OpenOptions, SlotOpener};
+pub use life::adding::Beside;
 pub use life::attach::{
     ARENA_ABI, buffer_use_of, can_add_slot, live_clients, live_failed, live_free, stopped_clients,
 };
+pub use life::coming::awaited_clients;
 pub use life::device::{emulate, emulated};
 pub use life::evacuate::EmptyRound;
 pub use life::left::has_left_behind;
@@ -58,6 +60,7 @@ pub use pool::{
 pub use space::leaving::{
     EmptyProgress, EmptyState, OfferedSlot, SlotAsk, ask_of_slots, slots_asked, wait_for_slots,
 };
+pub use space::ranges::ComingSlot;
 pub use space::wear::ColdMove;
 pub use write::range::copy::{COPY_BYTES_MAX, Place};
 pub use write::range::scattered::Piece;

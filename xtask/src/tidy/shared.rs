@@ -42,7 +42,7 @@ const SHARED: &[Shared] = &[
             "crates/pm/src/device/model.rs",
             "crates/pm/src/purpose.rs",
         ],
-        fingerprint: 0x2c49_8062_be11_23f5,
+        fingerprint: 0xa828_f141_2e72_ccab,
     },
 ];
 

@@ -179,6 +179,16 @@ impl Arena {
         (client.slot as usize) < CLIENTS && (0..index_u32(RECORDS)).any(is_of_one)
     }
 
+    /// The kinds of a client's operations that are under way, 0 of one that is just beginning. One that is not found
+    /// has ended, or loads what it loads sequentially consistent after what the caller has seen or stored so.
+    pub fn kinds_at_work(&self, client: &ClientInfo) -> impl Iterator<Item = u32> + '_ {
+        let slot = client.slot;
+        (0..index_u32(RECORDS)).filter_map(move |index| {
+            let words = self.record_words(slot, index).ok().flatten()?;
+            words.kind_at_work()
+        })
+    }
+
     fn slot(&self, index: usize) -> Slot<'_> {
         Slot { all: self.client_slots(), first: index * CLIENT_WORDS }
     }

@@ -8,7 +8,7 @@
 //! each) | 12 extents taken (2 words each) | 12 extents to be freed | a word that outlasts the
 //! operation. Longer lists go on in blocks of the segment.
 
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 use crate::base::error::{BadOffset, Full};
 use crate::base::off::{Off, at, high32, low32, to_usize};
@@ -159,11 +159,12 @@ impl<'a> RecordWords<'a> {
         Self(words)
     }
 
-    /// Takes the record if it is free, for a client of this epoch.
+    /// Takes the record if it is free, for a client of this epoch. What the operation loads sequentially consistent
+    /// after it is at least as new as where [`Self::kind_at_work`] has not found it.
     #[inline]
     pub(crate) fn claim(self, epoch: u32, kind: u32) -> bool {
         let state = u64::from(epoch) << 32 | 1;
-        if self.0[STATE].compare_exchange(0, state, AcqRel, Relaxed).is_err() {
+        if self.0[STATE].compare_exchange(0, state, SeqCst, Relaxed).is_err() {
             return false;
         }
         self.0[COUNTS].store(0, Relaxed);
@@ -173,6 +174,12 @@ impl<'a> RecordWords<'a> {
 
     pub(crate) fn is_claimed(self) -> bool {
         self.0[STATE].load(Acquire) != 0
+    }
+
+    /// The kind of the operation that has the record; 0 where it has just claimed it, none where it is free.
+    pub(crate) fn kind_at_work(self) -> Option<u32> {
+        let is_claimed = self.0[STATE].load(SeqCst) != 0;
+        is_claimed.then(|| high32(self.0[KIND_PHASE].load(Acquire)))
     }
 
     /// Frees the record. Its lock intents are cleared already.

@@ -57,8 +57,7 @@ impl Fs {
     /// Drops some views, but for files with pairs, which it returns. Its record is free afterwards: what
     /// takes pairs apart has one of its own.
     fn forget_unpaired(&self, hint: u32) -> Vec<Ino> {
-        let mut op = self.client.op(OpKind::Load as u32, hint);
-        op.set_settler(self);
+        let op = self.op(OpKind::Load, hint);
         // Where all have been used since the hand came by, some go all the same: what is taken beyond
         // what is wanted would rise for ever.
         let mut paired = Vec::new();

@@ -8,8 +8,10 @@
 //! of a client that died in between finds them where the pool has the slot, and does not look where it has not.
 //! No page is taken there before the copy is durable.
 
+use std::path::Path;
 use std::sync::PoisonError;
 
+use novale_arena::PidInfo;
 use novale_layout::{Ino, PmAddr};
 use novale_pm::{Pm, Purpose};
 
@@ -19,8 +21,23 @@ use crate::fs::Fs;
 use crate::life::slots::{NewSlot, make_last, slot_header};
 use crate::op::call::OpKind;
 use crate::pool::Pool;
-use crate::space::leaving::{leaving_slots, tell_leaving};
+use crate::space::leaving::{coming_slots, leaving_slots, tell_coming, tell_leaving};
+use crate::space::ranges::ComingSlot;
 use crate::space::wear::SlotCells;
+
+/// The clients beside which a slot is added.
+pub struct Beside<'a> {
+    /// Where they find its file.
+    pub path: &'a Path,
+    /// Whether it may be added beside those that live.
+    pub may: &'a dyn Fn(&[PidInfo]) -> bool,
+}
+
+impl std::fmt::Debug for Beside<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Beside").field("path", &self.path).finish_non_exhaustive()
+    }
+}
 
 impl Fs {
     /// Adds a slot behind the last, which is mapped alone and waits for that place
@@ -33,6 +50,21 @@ impl Fs {
     /// for one that does not wait, or is shorter than the one that is to go; [`Error::Lost`] where it has failed
     /// meanwhile; [`Error::ReadOnly`]. The pool is as it was then.
     pub fn add_slot(&self, ctx: &Ctx, new: Pm, goes: Option<u8>) -> Result<Option<u8>> {
+        self.add_slot_beside(ctx, new, goes, &Beside { path: Path::new(""), may: &|_| false })
+    }
+
+    /// As [`Fs::add_slot`], also beside other clients, where those that live may be: they map it as they begin their
+    /// next operation. Pages are taken there when all operations have ended that are under way ([`Fs::open_slots`]).
+    ///
+    /// # Errors
+    /// Those of [`Fs::add_slot`].
+    pub fn add_slot_beside(
+        &self,
+        ctx: &Ctx,
+        new: Pm,
+        goes: Option<u8>,
+        beside: &Beside<'_>,
+    ) -> Result<Option<u8>> {
         // Closing waits for it, as for a step of emptying.
         let _step = self.passes.step.lock().unwrap_or_else(PoisonError::into_inner);
         self.check_open()?;
@@ -41,6 +73,11 @@ impl Fs {
         let _one = call.op.lock(self.slots_lock())?;
         // Who says in the superblock that a feature is used has this lock.
         let _root = self.lock(&call, Ino::ROOT)?;
+        self.meet_slots();
+        self.check_none_lacking()?;
+        if coming_slots(self.arena()) != 0 {
+            return Err(Error::Invalid("another slot was added, and waits for operations to end"));
+        }
         if self.failed_slots() != 0 {
             return Err(Error::Invalid("a slot of the pool has failed: none can be added now"));
         }
@@ -53,12 +90,17 @@ impl Fs {
                 "as many slots were added as can be before the pool is opened next",
             ));
         }
-        let added = self.alone(&call, || self.bring(new, goes))?;
+        let added = self.among(&call, beside.may, |is_alone| {
+            let added = self.bring(new, goes, (!is_alone).then_some(beside.path))?;
+            self.added_files().push(beside.path.to_owned());
+            Ok(added)
+        })?;
         self.check_slots(&call)?;
         Ok(added)
     }
 
-    fn bring(&self, new: Pm, goes: Option<u8>) -> Result<u8> {
+    /// Adds it, beside clients that find its file at a path.
+    fn bring(&self, new: Pm, goes: Option<u8>, beside: Option<&Path>) -> Result<u8> {
         let (arena, allocator) = (self.arena(), &self.allocator);
         let mut pool = Pool::read(&self.pm)?;
         let header = slot_header(&new)?;
@@ -79,18 +121,35 @@ impl Fs {
             return Err(Error::Lost(PmAddr::new(index, 0)));
         }
         let prepared = allocator.ranges.prepare(arena, made.pages)?;
+        let coming = ComingSlot {
+            slot: index,
+            path: beside.unwrap_or(Path::new("")).to_owned(),
+            file: new.slot_identity(0).unwrap_or_default(),
+            pages: made.pages,
+            endurance,
+        };
+        allocator.ranges.tell_where(arena, &coming)?;
         allocator.wear.begin(arena, index.into(), &made.worn)?;
         if self.pm.adopt(new).is_none() {
             return Err(Error::Invalid("the new slot can't be mapped with the others"));
         }
-        if goes.is_some() {
+        if beside.is_some() {
+            tell_coming(arena, 1 << index);
+        } else if goes.is_some() {
             // Before it is there: who ends the session of one that dies at the commit takes no page there either.
             tell_leaving(arena, 1 << index);
         }
+        let cells = SlotCells { pages: made.pages, endurance };
+        if beside.is_some() {
+            // Others may be in the middle of operations: those that begin from here on know it.
+            self.tell_known(prepared, cells);
+        }
         let named = self.pm.stream(PmAddr::new(0, 0), &made.superblock, Purpose::Other);
         self.pm.fence(named).end();
-        allocator.wear.add_slot(SlotCells { pages: made.pages, endurance });
-        allocator.add_slot(arena, prepared)?;
+        if beside.is_none() {
+            self.tell_known(prepared, cells);
+            allocator.count_slot(arena, index)?;
+        }
         Ok(index)
     }
 }

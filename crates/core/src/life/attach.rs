@@ -13,7 +13,7 @@ use novale_policy::{CommitCosts, Form, Mode, Placement, SlotLines, UpdatePolicy}
 
 use crate::base::error::{Error, Result};
 use crate::base::types::{Ctx, GcCounters, OpenReport};
-use crate::fs::{Atime, Fs, OpenOptions};
+use crate::fs::{Atime, Fs, OpenOptions, Passes};
 use crate::inode::buffer::WriteBuffer;
 use crate::inode::numbers::Inodes;
 use crate::inode::view::Views;
@@ -24,13 +24,13 @@ use crate::op::unrecovered::Unrecovered;
 use crate::pool::{Pool, PoolInfo};
 use crate::space::Allocator;
 use crate::space::failed::failed_slots;
-use crate::space::leaving::tell_leaving;
+use crate::space::leaving::{slots_to_know, tell_leaving, tell_slots};
 use crate::space::ranges::Ranges;
 
 /// Rises when anything that clients share gets another meaning: a word of the arena, its place, or the
 /// order in which words change. `cargo xtask tidy` asks for it where declarations of words changed
 /// (`xtask/src/tidy/shared.rs`); what `novale-arena` itself keeps has a number of its own.
-const SHARED: u64 = 18;
+const SHARED: u64 = 19;
 
 /// What programs that share an arena must have in common, so that one with another idea of its contents,
 /// or of the pool's, is refused.
@@ -150,6 +150,8 @@ fn tell_changing(arena: &Arena) {
 fn check_files(pm: &Pm, arena: &Arena) -> Result<()> {
     match arena.root()[FILES].load(Ordering::Relaxed) {
         CHANGING => return Err(Error::Closed),
+        // One was added since the pool's slots were found.
+        _ if slots_to_know(arena) != u64::from(pm.slot_count()) => return Err(Error::Closed),
         files if files == pm.files() => return Ok(()),
         _ => {}
     }
@@ -275,6 +277,7 @@ impl Fs {
         let allocator = Allocator::attach(arena, &pages, places, wear)?;
         let (client, is_full) = take_slot(arena, process)?;
         let mut fs = Self {
+            passes: Passes::knowing(pm.slot_count()),
             pm,
             allocator,
             inodes: Inodes::attach(word(PLACES + 6), PmAddr::from_raw(word(PLACES + 7))),
@@ -301,7 +304,6 @@ impl Fs {
             unpaired_in_vain: atomic::AtomicU64::new(0),
             settling: std::sync::Mutex::new(()),
             writing_back: std::sync::Mutex::new(()),
-            passes: crate::fs::Passes::default(),
         };
         if is_full {
             fs.settle_dead()?;
@@ -354,6 +356,9 @@ impl Fs {
         }
         root[SESSION].store(u64::from(self.session), Ordering::Relaxed);
         tell_files(&self.pm, self.arena());
+        let slots = self.pm.slot_count();
+        self.passes.meeting.known.store(slots.into(), Ordering::Release);
+        tell_slots(self.arena(), slots.into());
         self.announce_manners();
         set_left(self.arena(), self.client.info(), false);
         root[STAGE].store(OPEN, Ordering::Release);
@@ -379,22 +384,27 @@ impl Fs {
         self.rename_lock.add(8)
     }
 
-    /// Has nobody else come or go while `change` adds a slot; none where another client has the pool open.
+    /// Has nobody else come or go while `change` adds a slot, which is told whether this client is alone; none where
+    /// it is not, and the others, of those that live, may not be beside it.
     ///
     /// # Errors
     /// Those of `change`, which has not changed the pool then.
-    pub(crate) fn alone<T>(
+    pub(crate) fn among<T>(
         &self,
         call: &Call<'_>,
-        change: impl FnOnce() -> Result<T>,
+        may: &dyn Fn(&[PidInfo]) -> bool,
+        change: impl FnOnce(bool) -> Result<T>,
     ) -> Result<Option<T>> {
         let (arena, me) = (self.arena(), self.client.info());
         let _coming = call.op.lock(self.clients_lock())?;
-        if arena.clients().any(|other| other != me && !has_left(arena, other)) {
+        let others = || arena.clients().filter(|other| *other != me && !has_left(arena, *other));
+        let is_alone = others().next().is_none();
+        let living = others().filter(|other| !arena.is_dead_client(other));
+        if !is_alone && !may(&living.map(|other| other.process).collect::<Vec<_>>()) {
             return Ok(None);
         }
         tell_changing(arena);
-        let changed = change();
+        let changed = change(is_alone);
         tell_files(&self.pm, arena);
         changed.map(Some)
     }
@@ -411,7 +421,7 @@ impl Fs {
 
     /// Whether the operation of settling must leave a lock to its dead owner until all else is done.
     pub(crate) fn is_lasting_lock(&self, lock: Off) -> bool {
-        lock == self.rename_lock || lock == self.clients_lock()
+        [self.rename_lock, self.clients_lock(), self.slots_lock()].contains(&lock)
     }
 
     /// Whether a client has died, so that the allocator may have lost track of pages.
@@ -436,14 +446,35 @@ impl Fs {
         self.arena().root()[STAGE].load(Ordering::Acquire) == CLOSED
     }
 
+    /// Leaves as one that was killed where it lacks a slot: what it can't read it can't close, and the next opening
+    /// does. Says whether it does.
+    fn leaves_lacking(&self) -> bool {
+        self.meet_slots();
+        let is_lacking = self.pm.lacking() != 0;
+        if is_lacking {
+            set_left(self.arena(), self.client.info(), true);
+        }
+        is_lacking
+    }
+
     /// Leaves; says whether this was the last client, and the pool is to be closed.
     pub(crate) fn leave(&self) -> Result<bool> {
         let arena = self.arena();
         let me = self.client.info();
-        self.give_back_own_holds(&me)?;
+        let given_back = self.give_back_own_holds(&me);
+        if self.pm.lacking() == 0 {
+            given_back?;
+        }
         for _ in 0..LEAVE_TRIES {
             let call = self.call(OpKind::Manage, &Ctx { now_ns: 0, hint: 0 });
+            if self.leaves_lacking() {
+                return Ok(false);
+            }
             let going = call.op.lock(self.clients_lock())?;
+            // One may have been added before it was free.
+            if self.leaves_lacking() {
+                return Ok(false);
+            }
             let others =
                 || arena.clients().filter(|other| *other != me && !has_left(arena, *other));
             // Looking ends at the first who lives: that one settles for the dead. One that is being

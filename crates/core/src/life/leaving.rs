@@ -19,8 +19,8 @@ use crate::life::slots::{RoomToLeave, set_emptied, set_leaving, set_leaving_for}
 use crate::op::call::OpKind;
 use crate::space::failed::has_slot;
 use crate::space::leaving::{
-    EmptyState, SlotAsk, asked, asked_word, count_moved, is_answered, leaving_slots, say_mapped,
-    say_state, tell_leaving, tell_staying,
+    EmptyState, SlotAsk, asked, asked_word, coming_slots, count_moved, is_answered, leaving_slots,
+    say_mapped, say_state, tell_leaving, tell_staying,
 };
 
 impl Fs {
@@ -31,11 +31,18 @@ impl Fs {
     /// # Errors
     /// [`Error::Invalid`] for another slot, the only one, or a pool of which one has failed; [`Error::ReadOnly`].
     pub fn begin_leaving(&self, ctx: &Ctx, slot: u8, goes: Option<u8>) -> Result<RoomToLeave> {
+        let call = self.begin(OpKind::Manage, ctx)?;
+        let _one = call.op.lock(self.slots_lock())?;
+        self.meet_slots();
+        self.check_none_lacking()?;
         if slot == 0 || slot + 1 != self.pm.slot_count() {
             return Err(Error::Invalid("a slot is to leave that is not the last of several"));
         }
-        let call = self.begin(OpKind::Manage, ctx)?;
-        let _one = call.op.lock(self.slots_lock())?;
+        if coming_slots(self.arena()) != 0 {
+            return Err(Error::Invalid(
+                "a slot that was added waits for operations to end: none can leave now",
+            ));
+        }
         let (arena, allocator) = (self.arena(), &self.allocator);
         if self.failed_slots() != 0 {
             return Err(Error::Invalid("a slot of the pool has failed: it can't be emptied now"));
@@ -68,6 +75,8 @@ impl Fs {
     pub fn confirm_emptied(&self, ctx: &Ctx, slot: u8, goes: u8) -> Result<()> {
         let call = self.begin(OpKind::Manage, ctx)?;
         let _one = call.op.lock(self.slots_lock())?;
+        self.meet_slots();
+        self.check_none_lacking()?;
         if has_slot(leaving_slots(self.arena()), slot) && self.failed_slots() == 0 {
             set_emptied(&self.pm, slot, goes)?;
         }
@@ -81,6 +90,11 @@ impl Fs {
     pub fn end_leaving(&self, ctx: &Ctx, slot: u8) -> Result<()> {
         let call = self.begin(OpKind::Manage, ctx)?;
         let _one = call.op.lock(self.slots_lock())?;
+        self.meet_slots();
+        self.check_none_lacking()?;
+        if coming_slots(self.arena()) != 0 {
+            return Err(Error::Invalid("a slot that was added waits for operations to end"));
+        }
         if self.failed_slots() != 0 {
             return Err(Error::Invalid("a slot of the pool has failed"));
         }

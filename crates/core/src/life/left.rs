@@ -21,6 +21,7 @@ use crate::inode::media::MediaInode;
 use crate::inode::state::InodePlace;
 use crate::life::attach::{is_open, live_clients, tables, tell_files};
 use crate::pool::Pool;
+use crate::space::leaving::tell_slots;
 
 /// Whether all clients of `arena` have died with the pool open in a mode, so that bytes may be there which
 /// the pool does not have.
@@ -47,6 +48,8 @@ impl Fs {
         }
         // Files of the same contents that have come to lie elsewhere since are as good.
         tell_files(&pm, arena);
+        // One who added a slot may have died beside the superblock that has it.
+        tell_slots(arena, pm.slot_count().into());
         let options = OpenOptions { now_ns, ..OpenOptions::of_arena(arena) };
         let fs = Self::attach(pm, arena, &options, process)?;
         fs.settle_dead()?;

@@ -9,6 +9,7 @@
 pub(crate) mod adding;
 pub(crate) mod attach;
 pub(crate) mod cold;
+pub(crate) mod coming;
 pub(crate) mod device;
 pub(crate) mod evacuate;
 pub(crate) mod leaving;

@@ -405,7 +405,7 @@ impl Fs {
     pub fn close(&self) -> Result<()> {
         use std::sync::atomic::Ordering;
         let failed = self.failed_slots();
-        if failed != 0 && !self.options.read_only {
+        if failed | self.pm.lacking() != 0 && !self.options.read_only {
             // What is buffered for the other slots; closing ends at the first thing that is lost.
             self.sync_all(&Ctx { now_ns: 0, hint: 0 }).unwrap_or_default();
         }

@@ -32,7 +32,7 @@ use crate::inode::state::InodePlace;
 use crate::inode::view::View;
 use crate::life::scan::AcceptedLog;
 use crate::log::redo::Owed;
-use crate::op::call::{Call, OpKind};
+use crate::op::call::{Call, OpKind, kind_in};
 use crate::op::journal::{Journal, lane_pages};
 use crate::op::pages::{BUFFERING, GIVEN, RESERVING};
 use crate::op::standing::Standing;
@@ -84,6 +84,7 @@ impl<E: Into<Error>> From<E> for Stopped {
 impl Settler for Fs {
     fn settle(&self, owner: Owner) -> bool {
         // What it holds beyond its operations waits for somebody who has no lock.
+        // Who can't read all that a dead client had leaves it to the others.
         self.settle_all(false).is_ok() && self.arena().has_ended(owner)
     }
 }
@@ -121,11 +122,14 @@ impl Fs {
         if dead().next().is_none() {
             return Ok(0);
         }
+        self.meet_slots();
+        self.check_none_lacking()?;
         // Taken first: all others may be waited in by threads that wait for this one. It has no
         // settler, which would be this thread.
         let kind = OpKind::Release;
         let call = |op| Call { op, kind, now_ns: 0, hint: 0, health: self.health() };
-        let call = holds.then(|| call(self.client.op(kind as u32, 0)));
+        let known = self.passes.meeting.known.load(Ordering::Acquire);
+        let call = holds.then(|| call(self.client.op(kind.with_known(known), 0)));
         let _one = self.settling.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(op) = self.client.settling_op(OpKind::Settle as u32) else {
             return Err(Error::BadArena("the record for settling is in use".into()));
@@ -177,7 +181,7 @@ impl Fs {
     fn free_small_locks(&self, recovery: &Recovery<'_>) -> Result<(), Stopped> {
         let arena = self.arena();
         let records = recovery.records()?;
-        let settles = |record: &&Record| record.kind == OpKind::Settle as u32;
+        let settles = |record: &&Record| kind_in(record.kind) == OpKind::Settle as u32;
         for record in records.iter().filter(settles).chain(&records) {
             for lock in record.locks.iter().copied() {
                 if !recovery.holds(record, lock)? {
@@ -212,6 +216,10 @@ impl Fs {
         record: &Record,
     ) -> Result<(), Stopped> {
         let mut holdings = self.holdings(recovery, record)?;
+        if recovery.holds(record, self.slots_lock())? {
+            let has_root = holdings.inodes.iter().any(|held| held.ino == Ino::ROOT);
+            self.settle_adding(record, has_root)?;
+        }
         self.settle_buffered(recovery, record, &holdings)?;
         if let [held] = holdings.inodes.as_slice() {
             self.settle_hold(record, &held.view)?;
@@ -225,7 +233,7 @@ impl Fs {
         for held in holdings.inodes.iter().filter(|_| !stay) {
             self.drop_view(held)?;
         }
-        if record.kind == OpKind::Rename as u32 {
+        if kind_in(record.kind) == OpKind::Rename as u32 {
             self.find_parents(&holdings)?;
         }
         if !giving {
@@ -425,7 +433,7 @@ impl Fs {
     /// Frees the inodes whose last name the operation had taken, or whose last hold.
     fn reclaim_nameless(&self, record: &Record, holdings: &Holdings<'_>) -> Result<()> {
         let kinds = [OpKind::Unlink, OpKind::Rename, OpKind::Release];
-        if !kinds.iter().any(|kind| *kind as u32 == record.kind) {
+        if !kinds.iter().any(|kind| *kind as u32 == kind_in(record.kind)) {
             return Ok(());
         }
         for held in &holdings.inodes {

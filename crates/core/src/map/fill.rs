@@ -43,7 +43,6 @@ use crate::op::lock::{Locked, regular};
 use crate::op::pages::need;
 use crate::seeded::{self, Bug};
 use crate::space::Need;
-use crate::space::failed::is_lost;
 
 const PAGE_BYTES: usize = 4096;
 
@@ -326,7 +325,7 @@ impl Fs {
 
     /// The address of a page, once it is known to be one.
     pub(crate) fn checked(&self, addr: PmAddr) -> Result<PmAddr> {
-        if is_lost(self.arena(), addr) {
+        if self.allocator.is_lost(self.arena(), addr) {
             return Err(Error::Lost(addr));
         }
         if self.pm.contains(addr, PAGE) {

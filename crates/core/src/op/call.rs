@@ -12,6 +12,7 @@ use crate::fs::Fs;
 use crate::pool::Pool;
 use crate::space::PageSource;
 use crate::space::failed::{failed_slots, tell_failed};
+use crate::space::leaving::slots_to_know;
 
 /// What an operation record says that its operation is.
 #[derive(Debug, Clone, Copy)]
@@ -30,7 +31,27 @@ pub(crate) enum OpKind {
     Settle,
 }
 
+/// Of the kind that an operation's record says: how many slots its client knew when it began. Below that the
+/// [`OpKind`].
+const KNOWN_SHIFT: u32 = 8;
+
+/// The kind of an operation, of what its record says.
+pub(crate) fn kind_in(record: u32) -> u32 {
+    record & ((1 << KNOWN_SHIFT) - 1)
+}
+
+/// How many slots its client knew when it began; 0 where it does not say.
+pub(crate) fn known_in(record: u32) -> u64 {
+    u64::from(record >> KNOWN_SHIFT)
+}
+
 impl OpKind {
+    /// What its record says of an operation whose client knows so many slots.
+    #[inline]
+    pub(crate) fn with_known(self, slots: u32) -> u32 {
+        self as u32 | slots << KNOWN_SHIFT
+    }
+
     /// Whether it may give its inodes new numbers.
     pub(crate) fn counts_on(self) -> bool {
         match self {
@@ -95,9 +116,20 @@ impl Fs {
 
     /// An operation whether the file system is open or being closed.
     pub(crate) fn call(&self, kind: OpKind, ctx: &Ctx) -> Call<'_> {
-        let mut op = self.client.op(kind as u32, ctx.hint);
-        op.set_settler(self);
+        let op = self.op(kind, ctx.hint);
         Call { op, kind, now_ns: ctx.now_ns, hint: ctx.hint, health: self.health() }
+    }
+
+    /// An operation that knows all slots that others may lead it to.
+    #[inline]
+    pub(crate) fn op(&self, kind: OpKind, hint: u32) -> Op<'_> {
+        let known = self.passes.meeting.known.load(Ordering::Acquire);
+        let mut op = self.client.op(kind.with_known(known), hint);
+        op.set_settler(self);
+        if slots_to_know(self.arena()) != known.into() {
+            op.set_kind(kind.with_known(self.meet_slots()));
+        }
+        op
     }
 
     /// How the slots are, as far as any client knows.
@@ -127,7 +159,7 @@ impl Fs {
     pub(crate) fn lost(&self, before: Health) -> Result<()> {
         let failed = self.share_failures().failed;
         let new = failed & !before.failed;
-        let slot = if new == 0 { failed } else { new }.trailing_zeros();
+        let slot = if new == 0 { failed | self.pm.lacking() } else { new }.trailing_zeros();
         Err(Error::Lost(PmAddr::new(u8::try_from(slot).unwrap_or(0), 0)))
     }
 
@@ -174,6 +206,9 @@ impl Fs {
         let call = self.begin(OpKind::Manage, ctx)?;
         // Clients do it one after the other.
         let _root = self.lock(&call, Ino::ROOT)?;
+        self.meet_slots();
+        // The replica is in the last one.
+        self.check_none_lacking()?;
         match call.health.failed {
             0 => Pool::read(&self.pm)?.set_feature(&self.pm, feature),
             // What a failed slot says of itself can't be read.

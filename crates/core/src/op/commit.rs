@@ -31,7 +31,6 @@ use crate::op::call::{Call, OpKind};
 use crate::op::lock::Locked;
 use crate::op::quota::Counted;
 use crate::seeded::{self, Bug};
-use crate::space::failed::is_lost;
 use crate::space::lane::Lane;
 
 /// What a commit rests on.
@@ -270,12 +269,15 @@ impl Fs {
         inodes: impl IntoIterator<Item = PmAddr>,
     ) -> Result<()> {
         self.check_slots(call)?;
-        match call.health.failed {
+        match call.health.failed | self.pm.lacking() {
             0 => Ok(()),
-            _ => match inodes.into_iter().find(|place| is_lost(self.arena(), *place)) {
-                Some(place) => Err(Error::Lost(place)),
-                None => Ok(()),
-            },
+            _ => {
+                match inodes.into_iter().find(|place| self.allocator.is_lost(self.arena(), *place))
+                {
+                    Some(place) => Err(Error::Lost(place)),
+                    None => Ok(()),
+                }
+            }
         }
     }
 

@@ -258,6 +258,10 @@ impl Fs {
             let health = self.pm.health();
             let result = read(view, kind);
             if view.read_valid(begun) && self.pm.health() == health {
+                if result.is_err() && self.has_slots_to_meet() {
+                    // It may lead to one of them, which an operation meets as it begins.
+                    break;
+                }
                 return result.map(Some);
             }
         }

@@ -23,6 +23,9 @@ use crate::space::{Need, Wanted};
 /// The word of an operation's record that counts the extents of its list that it began to give.
 pub(crate) const GIVEN: usize = 0;
 
+/// The word that says which slot's pages it counts, which has come: its number, and one.
+pub(crate) const COUNTING: usize = 5;
+
 /// The word that says how many pages of the pool it has reserved for them.
 pub(crate) const RESERVING: usize = 6;
 

@@ -378,6 +378,22 @@ impl Pool {
 }
 
 /// Writes the superblock's first copy back, no matter who stored it.
+/// Makes the first copy of the superblock, of a pool that is to have so many slots, one that has them: from the last
+/// one's replica, which was durable before. Nobody else stores there.
+pub(crate) fn confirm_superblock(pm: &Pm, slots: u64) -> Result<Flushed> {
+    if copies::first_superblock(pm).is_ok_and(|found| u64::from(found.slot_count) == slots) {
+        return Ok(first_copy_seen(pm));
+    }
+    let last = pm.slot_count().saturating_sub(1);
+    let mut bytes = [0; SUPERBLOCK_BYTES];
+    pm.load(replica_of(&copies::slot_header(pm, last)?.0), &mut bytes)?;
+    let replica = Superblock::decode(&bytes);
+    if !replica.is_ok_and(|replica| u64::from(replica.slot_count) == slots) {
+        return Err(Error::BadPool(format!("slot {last} has no superblock of {slots} slots")));
+    }
+    Ok(pm.stream(PmAddr::new(0, 0), &bytes, Purpose::Other))
+}
+
 fn first_copy_seen(pm: &Pm) -> Flushed {
     pm.write_back_range(PmAddr::new(0, 0), SUPERBLOCK_BYTES as u64, Purpose::Other)
 }

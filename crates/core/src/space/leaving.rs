@@ -9,16 +9,18 @@
 //! All words are hints but the first, which is one as well: the slot leaves the pool when nobody uses it, by
 //! a scan of all that is in use.
 
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use std::time::Duration;
 
+use crate::space::failed::failed_slots;
 use novale_arena::{Arena, AtomicU64, sleep_while, wake_all};
-use novale_layout::PmAddr;
-
-use crate::space::failed::{failed_slots, has_slot};
 
 // Words of the arena's root block.
 const LEAVING_SLOTS: usize = 41;
+/// How many slots there are that all clients have to know; 0 before the pool is open.
+const SLOTS: usize = 42;
+/// A bit for each slot that is coming: it is among those that are leaving until its pages may be taken.
+const COMING_SLOTS: usize = 43;
 /// What is asked of the one who empties; he sleeps on it.
 const ASKED: usize = 48;
 const STATE: usize = 49;
@@ -150,7 +152,45 @@ pub struct EmptyProgress {
 /// Each slot that is being emptied, by its bit.
 #[inline]
 pub(crate) fn leaving_slots(arena: &Arena) -> u64 {
-    arena.root()[LEAVING_SLOTS].load(Acquire)
+    match arena.root()[LEAVING_SLOTS].load(Acquire) {
+        0 => 0,
+        slots => slots & !coming_slots(arena),
+    }
+}
+
+/// Each slot that is coming, by its bit.
+pub(crate) fn coming_slots(arena: &Arena) -> u64 {
+    arena.root()[COMING_SLOTS].load(Acquire)
+}
+
+/// How many slots all clients have to know. An operation asks when it has its record, so that who has raised the
+/// number finds each one that has not seen it.
+#[inline]
+pub(crate) fn slots_to_know(arena: &Arena) -> u64 {
+    arena.root()[SLOTS].load(SeqCst)
+}
+
+/// Has all clients know so many slots from their next operation on.
+pub(crate) fn tell_slots(arena: &Arena, slots: u64) {
+    arena.root()[SLOTS].store(slots, SeqCst);
+}
+
+/// Tells all clients that no pages are taken yet from slots that come.
+pub(crate) fn tell_coming(arena: &Arena, slots: u64) {
+    // In this order no client sees one of them leave.
+    arena.root()[COMING_SLOTS].fetch_or(slots, AcqRel);
+    arena.root()[LEAVING_SLOTS].fetch_or(slots, AcqRel);
+}
+
+/// Tells all clients that slots which were coming are there to leave.
+pub(crate) fn tell_here_to_leave(arena: &Arena, slots: u64) {
+    arena.root()[COMING_SLOTS].fetch_and(!slots, AcqRel);
+}
+
+/// Tells all clients that pages are taken there from now on.
+pub(crate) fn tell_come(arena: &Arena, slots: u64) {
+    arena.root()[LEAVING_SLOTS].fetch_and(!slots, AcqRel);
+    arena.root()[COMING_SLOTS].fetch_and(!slots, AcqRel);
 }
 
 /// Tells all clients that slots are being emptied, by their bits.
@@ -163,16 +203,10 @@ pub(crate) fn tell_staying(arena: &Arena, slots: u64) {
     arena.root()[LEAVING_SLOTS].fetch_and(!slots, AcqRel);
 }
 
-/// Each slot from which nothing is taken: those that have failed, and those that are leaving.
+/// Each slot from which nothing is taken: those that have failed, those that are leaving, and those that come.
 #[inline]
 pub(crate) fn closed_slots(arena: &Arena) -> u64 {
-    failed_slots(arena) | leaving_slots(arena)
-}
-
-/// Whether nothing is taken from where a place is.
-#[inline]
-pub(crate) fn is_closed(arena: &Arena, addr: PmAddr) -> bool {
-    has_slot(closed_slots(arena), addr.slot())
+    failed_slots(arena) | arena.root()[LEAVING_SLOTS].load(Acquire)
 }
 
 /// The word on which the one who empties sleeps, and what it says.

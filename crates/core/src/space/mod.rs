@@ -12,6 +12,7 @@
 //! lanes, one at a time and holding no other.
 
 mod bits;
+mod closed;
 pub(crate) mod failed;
 mod kept;
 pub(crate) mod lane;
@@ -19,7 +20,7 @@ pub(crate) mod leaving;
 pub(crate) mod ranges;
 pub(crate) mod wear;
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64 as AtomicWord, Ordering};
 
 use arrayvec::ArrayVec;
 use novale_arena::{Arena, AtomicU64, Off, Op, Owner};
@@ -28,10 +29,10 @@ use novale_policy::Turn;
 
 use crate::base::error::{Error, Result};
 use crate::base::extent::{Extent, Extents};
-use crate::space::failed::{failed_slots, has_slot, is_lost};
+use crate::space::failed::{failed_slots, has_slot};
 use crate::space::lane::Lane;
-use crate::space::leaving::{closed_slots, is_closed, leaving_slots};
-use crate::space::ranges::{AddedSlot, Ranges, SlotRanges};
+use crate::space::leaving::{coming_slots, leaving_slots};
+use crate::space::ranges::{Ranges, SlotRanges};
 use crate::space::wear::{ColdMove, SLOTS_MAX, Wear};
 
 /// Largest extent that a lane takes at once, in pages: one range.
@@ -95,6 +96,8 @@ pub(crate) struct Allocator {
     free: Off,
     reserve: u64,
     pub(crate) wear: Wear,
+    /// A bit for each slot that this client lacks ([`Pm::lack`](novale_pm::Pm::lack)).
+    lacking: AtomicWord,
 }
 
 /// Pages kept back of so many that can be allocated.
@@ -120,7 +123,7 @@ impl Allocator {
         let lanes = arena.alloc_table(words.next_power_of_two().ilog2())?;
         let free = arena.alloc_table(FREE_WORDS.ilog2())?;
         let reserve = reserve_of(ranges.usable_pages());
-        Ok(Self { ranges, lanes, lane_count, free, reserve, wear })
+        Ok(Self { ranges, lanes, lane_count, free, reserve, wear, lacking: AtomicWord::new(0) })
     }
 
     /// The allocator that another client has made, where it said ([`Self::places`]).
@@ -139,14 +142,8 @@ impl Allocator {
             lane_count: u32::try_from(lane_count).unwrap_or(1).max(1),
             free: Off::from_raw(free),
             wear,
+            lacking: AtomicWord::new(0),
         })
-    }
-
-    /// Has pages be taken from a slot that was added, whose tables are prepared.
-    pub(crate) fn add_slot(&self, arena: &Arena, new: AddedSlot) -> Result<()> {
-        self.ranges.publish(new);
-        self.free_word(arena)?.fetch_add(new.usable_pages(), Ordering::Relaxed);
-        Ok(())
     }
 
     /// Where all of it is in the arena.
@@ -241,9 +238,10 @@ impl Allocator {
     /// So many free pages of all slots, less those of slots that have failed, or are being emptied.
     #[inline]
     fn less_closed(&self, arena: &Arena, free: u64) -> Result<u64> {
-        match closed_slots(arena) {
+        match self.closed_slots(arena) {
             0 => Ok(free),
-            closed => self.outside(arena, closed, free),
+            // Those of slots that come are not counted yet.
+            closed => self.outside(arena, closed & !coming_slots(arena), free),
         }
     }
 
@@ -307,7 +305,8 @@ impl Allocator {
         let lane = self.lane(arena, op, hint)?;
         let lost = |lane: &Lane<'_>| {
             let places = || [lane.journal().0].into_iter().chain(lane.own_lines());
-            (failed_slots(arena) != 0).then(|| places().find(|at| is_lost(arena, *at))).flatten()
+            let some = failed_slots(arena) | self.lacking.load(Ordering::Relaxed) != 0;
+            some.then(|| places().find(|at| self.is_lost(arena, *at))).flatten()
         };
         let Some(first) = lost(&lane) else { return Ok(lane) };
         drop(lane);
@@ -367,7 +366,7 @@ impl Allocator {
         {
             return Ok(extent);
         }
-        let leaving = leaving_slots(arena);
+        let leaving = leaving_slots(arena) | self.lacking.load(Ordering::Relaxed);
         if leaving != 0
             && let Some(addr) = kept::let_go(op, |page| has_slot(leaving, page.slot()))
         {
@@ -382,10 +381,10 @@ impl Allocator {
                 }
                 return Ok(extent);
             }
-            if lane.held() < want || is_closed(arena, lane.extent()) {
+            if lane.held() < want || self.is_closed(arena, lane.extent()) {
                 self.refill(arena, op, &lane, wanted, need)?;
             }
-            if !is_closed(arena, lane.extent())
+            if !self.is_closed(arena, lane.extent())
                 && let Some(extent) = lane.bump(op, want)?
             {
                 return Ok(extent);
@@ -456,7 +455,7 @@ impl Allocator {
         slot: u8,
         want: u64,
     ) -> Result<Extent> {
-        let may = !is_closed(arena, PmAddr::new(slot, 0)) && arena.grants();
+        let may = !self.is_closed(arena, PmAddr::new(slot, 0)) && arena.grants();
         if !may || self.pages_spare(arena)? < want {
             return Err(Error::NoSpace);
         }
@@ -480,7 +479,7 @@ impl Allocator {
 
     /// Which ways pages that nobody writes are to go, the best one first.
     pub(crate) fn cold_moves(&self, arena: &Arena) -> Result<Vec<ColdMove>> {
-        if !self.wear.is_asked() || closed_slots(arena) != 0 {
+        if !self.wear.is_asked() || self.closed_slots(arena) != 0 {
             return Ok(Vec::new());
         }
         // What is in short runs is not taken while another slot has longer ones.
@@ -548,7 +547,7 @@ impl Allocator {
         target: u64,
     ) -> Result<Option<(Extent, u64)>> {
         let mut slot = 0;
-        let closed = closed_slots(arena);
+        let closed = self.closed_slots(arena);
         if self.ranges.slot_count() > 1 {
             let mut free = self.free_by_slot(arena)?;
             slot = self.wear.choose(arena, &free, turn)?;
@@ -585,14 +584,14 @@ impl Allocator {
     /// Whether a freed page is given out again.
     #[inline]
     fn is_reusable(&self, arena: &Arena, page: PmAddr) -> Result<bool> {
-        Ok(!is_closed(arena, page) && self.wear.is_cool(arena, page)?)
+        Ok(!self.is_closed(arena, page) && self.wear.is_cool(arena, page)?)
     }
 
     /// Free pages of each slot's bitmap that can be taken.
     fn free_by_slot(&self, arena: &Arena) -> Result<ArrayVec<u64, SLOTS_MAX>> {
         // A client that died between two steps of a change leaves a count a little wrong.
         let slots = self.ranges.slots().enumerate();
-        let closed = closed_slots(arena);
+        let closed = self.closed_slots(arena);
         let free = |(slot, of): (usize, SlotRanges)| match closed >> slot & 1 {
             0 => Ok(self.ranges.free_in_slot(arena, slot)?.min(of.pages)),
             _ => Ok(0),

@@ -10,6 +10,9 @@
 //! A change of a range's bitmap is noted first (which word, its new value), so that a client that finds
 //! a dead owner redoes it; the summary is derived from the words and needs no note.
 
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 
@@ -65,8 +68,17 @@ struct Tables {
 
 /// Words of the table of added slots, before a line for each: how many slots the pool was opened with.
 const ADDED_HEAD: u64 = 8;
-/// Of such a line: the places of its tables.
+/// Of such a line: the places of its tables, and what a client needs that has not got the slot with the others.
 const ADDED_WORDS: usize = 8;
+/// Where the path of its file stands: its bytes in a word, then they.
+const ADDED_PATH: usize = 3;
+const ADDED_ENDURANCE: usize = 4;
+/// File system and inode of its file.
+const ADDED_SYSTEM: usize = 5;
+const ADDED_INODE: usize = 6;
+const ADDED_PAGES: usize = 7;
+/// Bytes of a path at most.
+const PATH_BYTES_MAX: u64 = 4096;
 
 impl Tables {
     fn create(arena: &Arena, (first, count): (u64, u64), slots: u64) -> Result<Self> {
@@ -111,11 +123,19 @@ pub(crate) struct AddedSlot {
     tables: Tables,
 }
 
-impl AddedSlot {
-    /// Pages of it that can be taken.
-    pub(crate) fn usable_pages(&self) -> u64 {
-        self.slot.pages.saturating_sub(FIRST_FREE_PAGE + 1)
-    }
+/// Where a slot that was added is found by the clients that are there, and what it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ComingSlot {
+    /// Its number.
+    pub slot: u8,
+    /// Its file; empty where nobody needs it.
+    pub path: PathBuf,
+    /// File system and inode of that file; zeros of memory without one.
+    pub file: (u64, u64),
+    /// Its pages.
+    pub pages: u64,
+    /// Writes that a cell of it endures, 0: unknown.
+    pub endurance: u64,
 }
 
 /// The tables' places in the arena.
@@ -225,6 +245,58 @@ impl Ranges {
             word.store(place, Ordering::Release);
         }
         Ok(new)
+    }
+
+    /// Says where the slot that is added next is found by the clients that are there.
+    pub(crate) fn tell_where(&self, arena: &Arena, coming: &ComingSlot) -> Result<()> {
+        let bytes = coming.path.as_os_str().as_bytes();
+        let len = bytes.len() as u64;
+        if len > PATH_BYTES_MAX {
+            return Err(Error::Invalid("the path of a slot is too long"));
+        }
+        let place = arena.alloc_table((1 + len.div_ceil(8)).next_power_of_two().max(8).ilog2())?;
+        let text = arena.slice(place, 1 + len.div_ceil(8))?;
+        for (word, bytes) in text.iter().skip(1).zip(bytes.chunks(8)) {
+            let packed = bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
+            word.store(packed, Ordering::Relaxed);
+        }
+        arena.word(place)?.store(len, Ordering::Release);
+        let words = self.added_words(arena, self.slot_count() - self.slots.len())?;
+        words[ADDED_ENDURANCE].store(coming.endurance, Ordering::Relaxed);
+        words[ADDED_SYSTEM].store(coming.file.0, Ordering::Relaxed);
+        words[ADDED_INODE].store(coming.file.1, Ordering::Relaxed);
+        words[ADDED_PAGES].store(coming.pages, Ordering::Relaxed);
+        words[ADDED_PATH].store(place.raw(), Ordering::Release);
+        Ok(())
+    }
+
+    /// The slot behind the last that is known here, which another client has added.
+    pub(crate) fn next_added(&self, arena: &Arena) -> Result<(AddedSlot, ComingSlot)> {
+        let words = self.added_words(arena, self.slot_count() - self.slots.len())?;
+        let word = |index: usize| words.get(index).map_or(0, |word| word.load(Ordering::Acquire));
+        let place = Off::from_raw(word(ADDED_PATH));
+        let (pages, [table, summaries, groups]) = (word(ADDED_PAGES), [0, 1, 2].map(word));
+        if [pages, table, summaries, groups].contains(&0) || place.is_null() {
+            return Err(Error::BadArena("nothing says where an added slot is".into()));
+        }
+        let len = arena.word(place)?.load(Ordering::Acquire).min(PATH_BYTES_MAX);
+        let text = arena.slice(place, 1 + len.div_ceil(8))?.iter().skip(1);
+        let unpacked = |word: &AtomicU64| {
+            let word = word.load(Ordering::Relaxed);
+            (0..8).map(move |byte| u8::try_from(word >> (8 * byte) & 0xff).unwrap_or(0))
+        };
+        let mut bytes: Vec<u8> = text.flat_map(unpacked).collect();
+        bytes.truncate(usize::try_from(len).unwrap_or(0));
+        let coming = ComingSlot {
+            slot: u8::try_from(self.slot_count()).unwrap_or(u8::MAX),
+            path: PathBuf::from(OsString::from_vec(bytes)),
+            file: (word(ADDED_SYSTEM), word(ADDED_INODE)),
+            pages,
+            endurance: word(ADDED_ENDURANCE),
+        };
+        let (slot, numbers) = self.next_ranges(pages);
+        let tables = Tables::attach(numbers, [table, summaries, groups]);
+        Ok((AddedSlot { slot, tables }, coming))
     }
 
     /// Has a slot that was prepared be the last one from now on.
