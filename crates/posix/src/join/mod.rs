@@ -21,11 +21,11 @@ use std::sync::Arc;
 
 use novale_arena::{Arena, PidInfo, SEGMENT_BYTES_MAX};
 use novale_core::{
-    Executor, Fs, OpenOptions, PoolInfo, Progress, Served, emulate, identify_slot, inspect,
-    mount_served,
+    ComingSlot, Error, Executor, Fs, OpenOptions, PoolInfo, Progress, Served, SlotOpener, emulate,
+    identify_slot, inspect, mount_served,
 };
 use novale_layout::{MAX_SLOTS, PAGE};
-use novale_pm::{Device, Pm, PmOptions, SlotLock, SlotSpec};
+use novale_pm::{Device, Pm, PmError, PmOptions, SlotLock, SlotSpec};
 
 pub use arena_file::{ABI, ArenaFile, remove_arenas_of_dead};
 pub use error::JoinError;
@@ -94,15 +94,19 @@ impl Joined {
 /// # Errors
 /// [`JoinError`] says why not, and what to do about it.
 pub fn join(slots: &[PathBuf]) -> Result<Joined, JoinError> {
-    join_from(slots, 0)
+    join_from(slots, 0, slot_opener())
 }
 
 /// The same with all descriptors ([`Joined::descriptors`]) from a number on, where a program around
-/// does not look for them.
+/// does not look for them; `opener` maps slots that others add later, as [`open_coming`] does.
 ///
 /// # Errors
 /// As [`join`].
-pub fn join_from(slots: &[PathBuf], descriptors: u32) -> Result<Joined, JoinError> {
+pub fn join_from(
+    slots: &[PathBuf],
+    descriptors: u32,
+    opener: Box<SlotOpener>,
+) -> Result<Joined, JoinError> {
     let lock = SlotLock::Shared;
     let options = PmOptions { lock, descriptors_from: descriptors, ..PmOptions::default() };
     let (pm, slots) = slots::open(slots, &options)?;
@@ -114,8 +118,30 @@ pub fn join_from(slots: &[PathBuf], descriptors: u32) -> Result<Joined, JoinErro
     // Who starts a program anew after it was killed finds what that one has done. What fails here fails whoever
     // needs the inode.
     fs.settle_cut_off().unwrap_or_default();
+    if fs.lacking_slots() != 0 {
+        // One was added in between.
+        fs.close().unwrap_or_default();
+        return Err(Error::Closed.into());
+    }
+    fs.set_slot_opener(opener);
     let arena_descriptor = arena.file().map(AsRawFd::as_raw_fd);
     Ok(Joined { fs: Arc::new(fs), slots, arena: name, arena_descriptor, is_first: false })
+}
+
+fn slot_opener() -> Box<SlotOpener> {
+    Box::new(|coming| Some(open_coming(coming, 0).ok()?.0))
+}
+
+/// Maps a slot that another client has added, on a descriptor from a number on, which is returned with it.
+///
+/// # Errors
+/// Those of [`Pm::open`]; another file at its path is one.
+pub fn open_coming(coming: &ComingSlot, descriptors: u32) -> Result<(Pm, RawFd), PmError> {
+    let (lock, only) = (SlotLock::Shared, vec![coming.file]);
+    let options = PmOptions { lock, only, descriptors_from: descriptors, ..PmOptions::default() };
+    let mapped = Pm::open(&[SlotSpec::new(&coming.path)], &options)?;
+    let descriptor = mapped.slot_file(0).map_or(-1, AsRawFd::as_raw_fd);
+    Ok((mapped, descriptor))
 }
 
 /// The mount with a device number as its daemon describes it, and the pool's slots in its order, where
@@ -194,6 +220,7 @@ pub fn open(
     let fs = open_in(pm, arena, opening, exec, progress).inspect_err(|_| {
         name.remove().unwrap_or_default();
     })?;
+    fs.set_slot_opener(slot_opener());
     fs.pm().share()?;
     Ok(Joined { fs: Arc::new(fs), slots, arena: name, arena_descriptor, is_first: true })
 }

@@ -16,8 +16,8 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
-use novale_core::{Ctx, Fs, HoldId, Ino};
-use novale_posix::join::{JoinError, Joined, SLOTS_TOLD, is_served, join_from};
+use novale_core::{Ctx, Fs, HoldId, Ino, SlotOpener};
+use novale_posix::join::{JoinError, Joined, SLOTS_TOLD, is_served, join_from, open_coming};
 use novale_posix::report::Why;
 
 use crate::base::lock::Lock;
@@ -381,7 +381,7 @@ fn slots_now(mount: &Mount) -> Option<Vec<PathBuf>> {
 fn join_undisturbed(slots: &[PathBuf]) -> Result<Joined, JoinError> {
     let attempt = || -> Result<Joined, JoinError> {
         limits::out_of_the_way(|high| {
-            let joined = join_from(slots, high)?;
+            let joined = join_from(slots, high, slot_opener())?;
             joined.descriptors().for_each(words::set_internal);
             Ok(joined)
         })
@@ -398,6 +398,31 @@ fn join_undisturbed(slots: &[PathBuf]) -> Result<Joined, JoinError> {
             done => return done,
         }
     }
+}
+
+/// Maps slots that other clients add, and keeps their descriptors from the program, as when joining.
+fn slot_opener() -> Box<SlotOpener> {
+    Box::new(|coming| {
+        let attempt = || {
+            limits::out_of_the_way(|high| {
+                let (mapped, descriptor) = open_coming(coming, high).ok()?;
+                words::set_internal(descriptor);
+                Some((mapped, descriptor))
+            })
+        };
+        let mut mapped = None;
+        for _ in 0..ATTEMPTS {
+            // One that is closed by another thread, as it gets its number or after that, is opened once more.
+            let Some((found, descriptor)) = attempt() else { continue };
+            if !is_closed(descriptor) {
+                mapped = Some(found);
+                break;
+            }
+            words::forget_internal(descriptor);
+        }
+        numbers::freed_any();
+        mapped
+    })
 }
 
 fn is_closed(descriptor: i32) -> bool {
