@@ -1,6 +1,6 @@
 //! Promise: `novale slot add` of a mounted pool gives it the slot beside programs that write, which have its room
-//! at once; the pool has it from then on, whatever becomes of the daemon. Where a program uses the pool directly,
-//! which would not have the slot, nothing is changed.
+//! at once, those that use the pool directly among them; the pool has it from then on, whatever becomes of the daemon.
+//! Where such a program could not open the slot, nothing is changed.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests stop at what fails")]
 
@@ -11,13 +11,13 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use novale_posix::Pool;
 use rustix::fs::{FlockOperation, flock, statvfs};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 use serde_json::Value;
 use support::{Outcome, Scratch, alone, arenas, ends, eventually, novale, program};
 
@@ -282,20 +282,164 @@ fn a_copy_of_a_slot_takes_no_place() {
     assert!(checked.contains("no errors"), "{checked}");
 }
 
-#[test]
-fn a_program_that_would_not_have_it_keeps_it_away() {
-    let name = "a_program_that_would_not_have_it_keeps_it_away";
+const ROUND: usize = 45 << 16;
+
+/// A program that uses the pool directly, and writes to a file what it is fed.
+struct Direct {
+    child: Child,
+    rounds: usize,
+}
+
+impl Direct {
+    fn start(scratch: &Scratch, name: &str) -> Self {
+        let file = format!("of={}", scratch.in_dir(name).display());
+        let child = Command::new(program())
+            .args(["run", "--strict", "dd", &file, "bs=65536", "iflag=fullblock", "status=none"])
+            .stdin(Stdio::piped())
+            .spawn()
+            .unwrap();
+        Self { child, rounds: 0 }
+    }
+
+    fn feed(&mut self) {
+        self.rounds += 1;
+        let bytes = vec![u8::try_from(self.rounds).unwrap(); ROUND];
+        self.child.stdin.as_mut().unwrap().write_all(&bytes).unwrap();
+    }
+
+    /// What the file has when all was written.
+    fn fed(&self) -> Vec<u8> {
+        (1..=self.rounds).flat_map(|round| vec![u8::try_from(round).unwrap(); ROUND]).collect()
+    }
+
+    fn end(mut self) {
+        drop(self.child.stdin.take());
+        assert!(self.child.wait().unwrap().success());
+    }
+}
+
+/// Who is killed when the slot is there.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Killed {
+    Nobody,
+    Writer,
+    Daemon,
+}
+
+/// Programs that use the pool directly go on while it gets a slot, and fill that.
+fn beside_programs(name: &str, killed: Killed) {
     let Some(scratch) = Scratch::for_mount(name) else { return };
     let _alone = alone();
     let (slots, dir) = (["a", "b", "c"].map(|name| scratch.slot(name)), scratch.dir());
     let [a, b, c] = slots.each_ref().map(String::as_str);
     novale(&["mkfs", "--size", "16M", a, b]).ok();
     novale(&["mount", "-o", "direct", a, b, &dir]).ok();
+    let [mut one, mut two] = ["one", "two"].map(|name| Direct::start(&scratch, name));
     let pool = Pool::open(&[a, b]).unwrap();
-    let me = std::process::id().to_string();
-    novale(&["slot", "add", "--size", "16M", c, &dir]).refused(1, &["busy", &me]);
-    assert!(!Path::new(c).exists());
+    let has = |writer: &Direct, name: &str| {
+        let fed = writer.fed();
+        eventually(|| pool.read_file(name).is_ok_and(|found| found == fed))
+    };
+    for round in 0..7 {
+        one.feed();
+        two.feed();
+        if round == 1 {
+            // They are in the middle of their writes.
+            let added = novale(&["slot", "add", "--size", "64M", c, &dir]).ok();
+            assert!(added.contains("added: slot 2 is"), "{added}");
+        }
+    }
+    pool.write_file("/mine", &vec![5; 100_000]).unwrap();
+    assert!(has(&one, "/one") && has(&two, "/two"));
+    let told = slots_of(&scratch);
+    assert!(told["slots"][2]["bytes_used"].as_u64().unwrap() > 10 << 20, "{told}");
+    let at = scratch.in_dir("");
+    assert!(fs::read(at.join("one")).unwrap() == one.fed());
+    match killed {
+        Killed::Nobody => {}
+        Killed::Writer => one.child.kill().unwrap(),
+        Killed::Daemon => kill_daemon(&[a, b, c]),
+    }
+    two.feed();
+    assert!(has(&two, "/two"));
+    let fed = [one.fed(), two.fed()];
+    if killed == Killed::Writer {
+        assert!(!one.child.wait().unwrap().success());
+    } else {
+        one.end();
+    }
+    two.end();
     pool.close().unwrap();
+    novale(&["umount", &dir]);
+    novale(&["mount", a, b, &dir]).refused(1, &["missing: slot 2"]);
+    novale(&["mount", a, b, c, &dir]).ok();
+    for (name, fed) in ["one", "two"].into_iter().zip(fed) {
+        assert!(fs::read(at.join(name)).unwrap() == fed, "{name}");
+    }
+    assert!(fs::read(at.join("mine")).unwrap() == vec![5; 100_000]);
+    novale(&["umount", &dir]).ok();
+    let checked = novale(&["check", a, b, c]).ok();
+    assert!(checked.contains("no errors"), "{checked}");
+}
+
+#[test]
+fn programs_that_use_the_pool_directly_go_on_in_it() {
+    beside_programs("programs_that_use_the_pool_directly_go_on_in_it", Killed::Nobody);
+}
+
+#[test]
+fn also_when_one_of_them_is_killed() {
+    beside_programs("also_when_one_of_them_is_killed", Killed::Writer);
+}
+
+#[test]
+fn also_when_the_daemon_is_killed() {
+    beside_programs("also_when_the_daemon_is_killed", Killed::Daemon);
+}
+
+/// One that has not a descriptor left can't open it, whatever else it may.
+#[test]
+fn a_program_that_could_not_open_it_keeps_it_away() {
+    let name = "a_program_that_could_not_open_it_keeps_it_away";
+    let Some(scratch) = Scratch::for_mount(name) else { return };
+    let _alone = alone();
+    let (slots, dir) = (["a", "b", "c"].map(|name| scratch.slot(name)), scratch.dir());
+    let [a, b, c] = slots.each_ref().map(String::as_str);
+    novale(&["mkfs", "--size", "16M", a, b]).ok();
+    novale(&["mount", "-o", "direct", a, b, &dir]).ok();
+    let mut writer = Direct::start(&scratch, "one");
+    let file = scratch.in_dir("one");
+    let has = |writer: &Direct| {
+        let fed = writer.fed();
+        eventually(|| fs::read(&file).is_ok_and(|found| found == fed))
+    };
+    writer.feed();
+    assert!(has(&writer));
+    let process = Pid::from_raw(i32::try_from(writer.child.id()).unwrap()).unwrap();
+    let limit = |current| {
+        let maximum = rustix::process::getrlimit(Resource::Nofile).maximum;
+        prlimit(Some(process), Resource::Nofile, Rlimit { current, maximum }).unwrap()
+    };
+    let before = limit(Some(4));
+    let said = format!("process {} (dd) has no descriptor left", writer.child.id());
+    novale(&["slot", "add", "--size", "16M", c, &dir]).refused(1, &["busy", &said]);
+    assert!(!Path::new(c).exists());
+    limit(before.current);
+    novale(&["slot", "add", "--size", "16M", c, &dir]).ok();
+    writer.feed();
+    assert!(has(&writer));
+    writer.end();
+    novale(&["umount", &dir]).ok();
+}
+
+#[test]
+fn who_comes_later_has_it() {
+    let Some(scratch) = Scratch::for_mount("who_comes_later_has_it") else { return };
+    let _alone = alone();
+    let (slots, dir) = (["a", "b", "c"].map(|name| scratch.slot(name)), scratch.dir());
+    let [a, b, c] = slots.each_ref().map(String::as_str);
+    novale(&["mkfs", "--size", "16M", a, b]).ok();
+    novale(&["mount", "-o", "direct", a, b, &dir]).ok();
     // A shell is told the slots that there are when it begins, and what it runs later by its environment.
     let shell = format!("read line && exec cp {0}file {0}as-told", scratch.in_dir("").display());
     let mut shell = Command::new(program())

@@ -76,8 +76,6 @@ pub(crate) struct MappedFile {
 pub(crate) struct ChangedSlots {
     /// Files that were mapped when a slot that leaves was looked through last.
     pub(crate) mapped: Vec<Ino>,
-    /// Slots that came, in their order.
-    pub(crate) added: Vec<PathBuf>,
 }
 
 /// The same, for all threads.
@@ -116,7 +114,7 @@ impl Facts {
             let files = (0..MAX_SLOTS).map_while(|slot| fs.pm().slot_file(slot));
             let files = files.flat_map(File::metadata);
             let slot_files = files.map(|file| SlotFile::of(&file)).collect();
-            let added = of_changing(&changing, |changed| changed.added.clone());
+            let added = fs.slots_added();
             let added = added.iter().map(|path| path.display().to_string());
             let slots = self.slots.iter().cloned().chain(added).collect();
             let failed = fs.failed_slots() & !fs.pm().absent_slots();
@@ -132,9 +130,9 @@ impl Facts {
 }
 
 /// What is answered of the slots: those that the pool was found with, and those that came.
-pub(crate) fn slots_told(found: Vec<PathBuf>, changing: Changing) -> Answer {
+pub(crate) fn slots_told(found: Vec<PathBuf>, fs: Arc<Fs>) -> Answer {
     Box::new(move || {
-        let added = of_changing(&changing, |changed| changed.added.clone());
+        let added = fs.slots_added();
         let all: Vec<&[u8]> =
             found.iter().chain(&added).map(|path| path.as_os_str().as_bytes()).collect();
         all.join(&0)

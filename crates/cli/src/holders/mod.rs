@@ -2,6 +2,7 @@
 //!
 //! Never here: changes of a pool or a mount.
 
+pub(crate) mod able;
 pub(crate) mod ask;
 pub(crate) mod elsewhere;
 pub(crate) mod facts;

@@ -23,7 +23,7 @@ use crate::base::progress::{AllCpus, Bar, spin};
 use crate::base::size::show_size;
 use crate::base::voice::Voice;
 use crate::base::words::{self, ForPrograms, of_stopped};
-use crate::holders::facts::{Answer, Changing, Facts, of_changing, slots_told};
+use crate::holders::facts::{Answer, Changing, Facts, slots_told};
 use crate::holders::holder;
 use crate::mounts::mount::Request;
 use crate::mounts::{background, empty, leaving};
@@ -67,7 +67,7 @@ pub(crate) fn run(request: &Request) -> Result<()> {
     // Before there is a mount, so that nobody takes this one for a program.
     serve(request, &pool, (0, 0));
     // Of a pool of which some are missing nothing is told.
-    let told = found.is_whole().then(|| slots_told(found.paths.clone(), changing.clone()));
+    let told = found.is_whole().then(|| slots_told(found.paths.clone(), pool.fs.clone()));
     let settings = settings(request, voice.clone(), (facts, told));
     let service = Arc::new(Novale::new(pool.fs.clone(), settings));
     let (events, next_event) = channel();
@@ -98,8 +98,8 @@ pub(crate) fn run(request: &Request) -> Result<()> {
         .and_then(|()| wait(&next_event, &pool, &voice));
     let ended = end(server, request, event.as_ref().ok(), &voice);
     event.and(ended).inspect_err(|error| voice.send(&in_words(error)))?;
+    let added = pool.fs.slots_added();
     drop((service, pool));
-    let added = of_changing(&changing, |changed| std::mem::take(&mut changed.added));
     let paths: Vec<PathBuf> = found.paths.into_iter().chain(added).collect();
     if !request.words.options.read_only && leaving::is_unfinished(&paths) {
         return finish(&request.target, &paths);

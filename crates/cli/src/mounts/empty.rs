@@ -10,8 +10,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use novale_arena::PidInfo;
 use novale_core::{
-    ColdMove, Ctx, EmptyState, Error, Fs, Ino, OfferedSlot, SlotAsk, inspect, look_at_slot,
+    Beside, ColdMove, Ctx, EmptyState, Error, Fs, Ino, OfferedSlot, SlotAsk, inspect, look_at_slot,
 };
 use novale_fuse::{KIND, MountEntry, MountTable};
 use novale_layout::PAGE;
@@ -20,6 +21,7 @@ use novale_posix::wall_clock_ns;
 
 use crate::base::out::in_words;
 use crate::base::voice::Voice;
+use crate::holders::able::{self, ComingFile};
 use crate::holders::facts::{Changing, of_changing};
 
 /// Pages a second, unless said: 16 MB.
@@ -51,6 +53,11 @@ const MAPPED: Duration = Duration::from_secs(10);
 const READ_ONLY: Duration = Duration::from_secs(1);
 /// And after operations that have pages there in hand.
 const IN_HAND: Duration = Duration::from_millis(100);
+
+/// How often, and how many times, is looked after operations that a slot which came waits for, before it is said that
+/// it was added.
+const OPEN_LOOK: Duration = Duration::from_millis(2);
+const OPEN_TRIES: u32 = 500;
 
 /// No slot's number: an earlier call did not say which one is to go.
 const NOT_KNOWN: u8 = u8::MAX;
@@ -134,8 +141,14 @@ impl Emptier {
     fn next(&self, seen: u64, within: Duration) -> Result<Option<Ask>, Error> {
         let mut until = Instant::now() + within;
         loop {
+            // One that came may wait for a process that is stopped.
+            let is_open = self.fs.open_slots(&now())?;
             let left = until.saturating_duration_since(Instant::now());
-            let next = self.fs.wait_for_slot_ask(seen, left)?;
+            let next =
+                self.fs.wait_for_slot_ask(seen, if is_open { left } else { left.min(IN_HAND) })?;
+            if next.is_none() && !is_open && !left.is_zero() {
+                continue;
+            }
             if next.is_some() || left.is_zero() && !self.is_read_only() {
                 return Ok(next);
             }
@@ -229,7 +242,10 @@ impl Emptier {
                 let state = match self.add(offered) {
                     // It has nothing, and gets nothing.
                     Ok(true) if offered.goes().is_some() => EmptyState::Emptied,
-                    Ok(true) => EmptyState::Added,
+                    Ok(true) => {
+                        self.open_slots(turn);
+                        EmptyState::Added
+                    }
                     Ok(false) => EmptyState::NotAlone,
                     Err(error) => {
                         self.voice.say(&format!("adding a slot: {}", in_words(&error)));
@@ -263,18 +279,33 @@ impl Emptier {
     }
 
     /// Adds the slot that a process has open, which waits until it is told; false where another client has the
-    /// pool open. The process has it locked, and shares the lock: nobody takes the slot in between.
+    /// pool open that could not open it. The process has it locked, and shares the lock: nobody takes the slot in between.
     fn add(&self, offered: OfferedSlot) -> Result<bool> {
         let (process, descriptor) = (offered.process(), offered.descriptor());
         let link = PathBuf::from(format!("/proc/{process}/fd/{descriptor}"));
         let path = fs::read_link(&link).with_context(|| link.display().to_string())?;
         let options = PmOptions { lock: SlotLock::Shared, ..self.manner.mapping.clone() };
         let new = Pm::open(&[SlotSpec::new(&link)], &options)?;
-        let added = self.fs.add_slot(&now(), new, offered.goes())?;
-        if added.is_some() {
-            of_changing(&self.changing, |changed| changed.added.push(path));
+        let found = fs::metadata(&link).with_context(|| link.display().to_string())?;
+        let file = ComingFile { path: &path, found, bytes: new.slot_len(0) };
+        let may = |processes: &[PidInfo]| {
+            let processes: Vec<u32> = processes.iter().map(|process| process.pid).collect();
+            able::unable(&processes, &file).is_empty()
+        };
+        let beside = Beside { path: &path, may: &may };
+        Ok(self.fs.add_slot_beside(&now(), new, offered.goes(), &beside)?.is_some())
+    }
+
+    /// Has pages be taken from a slot that came, unless that takes long: then it is done later.
+    fn open_slots(&self, turn: u64) {
+        for _ in 0..OPEN_TRIES {
+            if self.fs.open_slots(&now()).is_ok_and(|is_open| is_open) {
+                return;
+            }
+            if !matches!(self.fs.wait_for_slot_ask(turn, OPEN_LOOK), Ok(None)) {
+                return;
+            }
         }
-        Ok(added.is_some())
     }
 
     /// How many slots the pool has, as its first one says.

@@ -65,9 +65,10 @@ pub(crate) struct NewSlotArgs {
 /// It becomes the last one, and new pages come from it from then on. A call that was cut off is made again
 /// with the same slots.
 ///
-/// The daemon of a mounted pool adds it beside all that goes on, unless programs use the pool directly, or
-/// another mount does: these are named, and nothing is changed. From the next mount on the slot is named with
-/// the others. Four can be added before the pool is mounted anew, and none while one is leaving.
+/// The daemon of a mounted pool adds it beside all that goes on. Programs that use the pool directly, and other mounts
+/// of it, map it when they next do something there. Where the kernel does not say of one that it can open the slot
+/// (by its root, its rights, its limits), it is named, and nothing is changed. From the next mount on the slot is named
+/// with the others. Four can be added before the pool is mounted anew, and none while one is leaving.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   novale slot add --size 64G /mnt/pmem2/slot /mnt/pmem0/slot /mnt/pmem1/slot

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, bail};
 use novale_arena::Arena;
 use novale_core::{
-    EmptyState, OfferedSlot, Progress, SlotAsk, ask_of_slots, can_add_slot, live_clients,
-    live_failed, live_free, mount_served, mounts_served, slots_asked, wait_for_slots,
+    EmptyState, OfferedSlot, Progress, SlotAsk, ask_of_slots, awaited_clients, can_add_slot,
+    live_clients, live_failed, live_free, mount_served, mounts_served, slots_asked, wait_for_slots,
 };
 use novale_fuse::{KIND, MountEntry, MountTable};
 use novale_posix::join::JoinError;
@@ -22,6 +22,7 @@ use serde::Serialize;
 use crate::base::args::SlotRemoveArgs;
 use crate::base::progress::Bar;
 use crate::commands::slot::change::{ComingSlot, tell};
+use crate::holders::able::{self, ComingFile};
 use crate::holders::{ask, holder};
 use crate::mounts::empty;
 use crate::mounts::leaving::with_bar;
@@ -169,7 +170,7 @@ impl Work {
 impl Mounted {
     /// Has the daemon add a slot, and returns its number; where another is to go for it, the new one gets nothing.
     pub(super) fn add(&self, mut coming: ComingSlot<'_>, goes: Option<u8>) -> Result<u8> {
-        self.refuse_to_add(coming.path)?;
+        self.refuse_to_add(&coming)?;
         let (new, pool) = (coming.path, &self.found.paths);
         let (mut made, lock) = coming.prepare_beside(pool)?;
         let of_old =
@@ -198,6 +199,7 @@ impl Mounted {
                 done?;
             }
         }
+        self.tell_awaited();
         Ok(last)
     }
 
@@ -268,7 +270,8 @@ impl Mounted {
     }
 
     /// Refuses what the daemon would, before anything is made.
-    fn refuse_to_add(&self, new: &Path) -> Result<()> {
+    fn refuse_to_add(&self, coming: &ComingSlot<'_>) -> Result<()> {
+        let new = coming.path;
         let there = if new.exists() { Some(new) } else { new.parent() };
         let device = there.and_then(|path| path.metadata().ok()).map(|found| found.dev());
         let device = device.map(|device| (rustix::fs::major(device), rustix::fs::minor(device)));
@@ -288,16 +291,44 @@ impl Mounted {
             );
         }
         self.refuse_read_only()?;
-        let clients = live_clients(&self.arena);
-        if clients.len() > 1 {
-            let pids: Vec<String> = clients.iter().map(|client| client.pid.to_string()).collect();
-            bail!(
-                "busy: the pool is used by processes {}, and one alone can have a slot added: end the programs \
-                 that use it directly, and unmount its other mounts",
-                pids.join(", ")
-            );
+        let unable = self.unable(new, coming.args.size)?;
+        if !unable.is_empty() {
+            bail!("busy: {unable}: end what can't have the slot, or name one that it can open");
         }
         Ok(())
+    }
+
+    /// The processes that use the pool and may not be able to open a slot that is there, or is to be made, and why.
+    fn unable(&self, new: &Path, bytes: Option<u64>) -> Result<String> {
+        let clients = live_clients(&self.arena);
+        let mut served = mounts_served(&self.arena).map(|(client, _)| client.process.pid);
+        // Who adds it has it.
+        let daemon = served.next().filter(|_| served.next().is_none());
+        let processes = clients.iter().map(|client| client.pid).filter(|pid| Some(*pid) != daemon);
+        let processes: Vec<u32> = processes.collect();
+        if processes.is_empty() {
+            return Ok(String::new());
+        }
+        let there = if new.exists() { new } else { new.parent().context("its folder")? };
+        let path = there.canonicalize().with_context(|| there.display().to_string())?;
+        let found = path.metadata().with_context(|| path.display().to_string())?;
+        let bytes = bytes.unwrap_or(if found.is_file() { found.len() } else { 0 });
+        let unable = able::unable(&processes, &ComingFile { path: &path, found, bytes });
+        let unable: Vec<String> = unable.iter().map(ToString::to_string).collect();
+        Ok(unable.join("; "))
+    }
+
+    /// Says what a slot waits for that was added.
+    fn tell_awaited(&self) {
+        let awaited = awaited_clients(&self.arena).unwrap_or_default();
+        let named: Vec<String> = awaited.iter().map(ToString::to_string).collect();
+        if !named.is_empty() {
+            remark!(
+                "novale: nothing goes to the slot until each operation on the pool has ended that began before: that \
+                 of process {}",
+                named.join(", ")
+            );
+        }
     }
 
     fn refuse_read_only(&self) -> Result<()> {
@@ -388,7 +419,8 @@ impl Mounted {
                 EmptyState::Emptied => return Ok("emptied"),
                 EmptyState::Added => return Ok("added"),
                 EmptyState::NotAlone => bail!(
-                    "a program has come to use the pool directly, which would not have the slot: end it first"
+                    "busy: a program has come to use the pool that can't open the slot: make the same call again, \
+                     which names it"
                 ),
                 EmptyState::Stays => return Ok("kept"),
                 EmptyState::NoRoom => bail!(
