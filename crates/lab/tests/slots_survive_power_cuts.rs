@@ -15,17 +15,17 @@ mod tables;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::panic::Location;
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use fastrand::Rng;
-use novale_arena::Arena;
+use novale_arena::{Arena, PidInfo};
 use novale_core::repair::{Effort, Help, SavedPiece, repair};
 use novale_core::seeded::{Bug, switch};
 use novale_core::{
-    Ctx, FileKind, Fs, Ino, MkfsOptions, NewInode, Node, OpenOptions, Placement, Serial, SetXattr,
-    XattrMode, check, inspect, mkfs, slot_header,
+    Beside, Ctx, FileKind, Fs, Ino, MkfsOptions, NewInode, Node, OpenOptions, Placement, Serial,
+    SetXattr, XattrMode, check, inspect, mkfs, slot_header,
 };
 use novale_lab::crash::{Event, Hardware, LineBytes, LineKey, Recorder, What};
 use novale_lab::diff::{Budget, Length};
@@ -48,9 +48,13 @@ enum Change {
     Add,
     /// The same while the pool is used, which goes on with what comes.
     AddInUse,
+    /// And by two clients, of which one has it from its next operation on.
+    AddBeside,
     Replace(usize),
     /// A slot comes while the pool is used, and this one goes for it when nobody uses it any more.
     ReplaceInUse(usize),
+    /// And by two clients.
+    ReplaceBeside(usize),
     /// A slot is lost, and may come back too late.
     ReplaceLost(usize),
 }
@@ -62,8 +66,8 @@ impl Change {
         match self {
             Self::Remove(2) | Self::RemoveInUse(2) => vec![before, vec![0, 1]],
             Self::Remove(_) | Self::RemoveInUse(_) => vec![before, vec![0, 1], vec![0, 2]],
-            Self::Add | Self::AddInUse => vec![before, vec![0, 1, 2, 3]],
-            Self::ReplaceInUse(slot) => {
+            Self::Add | Self::AddInUse | Self::AddBeside => vec![before, vec![0, 1, 2, 3]],
+            Self::ReplaceInUse(slot) | Self::ReplaceBeside(slot) => {
                 let after = (0..3).map(|of| if of == slot { 3 } else { of }).collect();
                 vec![before, vec![0, 1, 2, 3], after]
             }
@@ -79,8 +83,9 @@ impl Change {
             Self::Remove(slot)
             | Self::RemoveInUse(slot)
             | Self::Replace(slot)
-            | Self::ReplaceInUse(slot) => Some(slot),
-            Self::Add | Self::AddInUse | Self::ReplaceLost(_) => None,
+            | Self::ReplaceInUse(slot)
+            | Self::ReplaceBeside(slot) => Some(slot),
+            Self::Add | Self::AddInUse | Self::AddBeside | Self::ReplaceLost(_) => None,
         }
     }
 }
@@ -181,13 +186,14 @@ impl Files {
                 let old = goes()?.filter(|old| *old == self.path(slot));
                 remove(&pool, &old.ok_or("it does not go by itself")?, &helpers)
             }
-            Change::AddInUse if inspect(&self.map(&[0, 1, 2, 3])).is_err() => {
-                self.come_in_use(None, &helpers)?;
+            Change::AddInUse | Change::AddBeside if inspect(&self.map(&[0, 1, 2, 3])).is_err() => {
+                self.come_in_use(None, change == Change::AddBeside, &helpers)?;
                 Ok(())
             }
-            Change::ReplaceInUse(slot) => {
+            Change::ReplaceInUse(slot) | Change::ReplaceBeside(slot) => {
                 if !self.is_slot(3) {
-                    self.come_in_use(u8::try_from(slot).ok(), &helpers)?;
+                    let beside = matches!(change, Change::ReplaceBeside(_));
+                    self.come_in_use(u8::try_from(slot).ok(), beside, &helpers)?;
                 }
                 // As the command, by what the slots say.
                 let (all, old) = (self.paths(&[0, 1, 2, 3]), self.path(slot));
@@ -197,7 +203,9 @@ impl Files {
                     None => replace(&pool, &old, &self.path(3), 0, &helpers).map(drop),
                 }
             }
-            Change::Add | Change::AddInUse => add(&pool, &self.path(3), 0, &helpers).map(drop),
+            Change::Add | Change::AddInUse | Change::AddBeside => {
+                add(&pool, &self.path(3), 0, &helpers).map(drop)
+            }
             Change::Replace(slot) => {
                 replace(&pool, &self.path(slot), &self.path(3), 0, &helpers).map(drop)
             }
@@ -225,14 +233,24 @@ impl Files {
         (0..FILES).filter(|number| judge_file(&fs, *number).is_ok()).collect()
     }
 
-    /// Has the last one wait, and come while the pool is used.
-    fn come_in_use(&self, goes: Option<u8>, helpers: &Helpers<'_>) -> Result<(), String> {
+    /// Has the last one wait, and come while the pool is used, by two clients where it comes beside one.
+    fn come_in_use(
+        &self,
+        goes: Option<u8>,
+        beside: bool,
+        helpers: &Helpers<'_>,
+    ) -> Result<(), String> {
         let (pool, new) = (self.paths(&[0, 1, 2]), self.paths(&[3]));
         let_wait(&pool, &self.path(3), 0, helpers).map_err(|why| why.to_string())?;
         let map = |of: &[PathBuf], known: &[PathBuf]| {
             Pm::open(&specs(of), &(helpers.mapping)(known)).map_err(|why| why.to_string())
         };
-        let pm = map(&pool, &self.paths(&[0, 1, 2, 3]))?;
+        let known = self.paths(&[0, 1, 2, 3]);
+        let pm = map(&pool, &known)?;
+        if beside {
+            let others = [map(&pool, &known)?, map(&new, &new)?];
+            return add_beside(pm, map(&new, &new)?, goes, others);
+        }
         add_in_use(pm, map(&new, &new)?, goes)
     }
 }
@@ -343,6 +361,41 @@ fn add_in_use(pm: Pm, new: Pm, goes: Option<u8>) -> Result<(), String> {
         return Err(format!("added in use: {added:?}, {:?}", fs.wear()));
     }
     fs.close().map_err(told)
+}
+
+/// The same beside another client, which has mapped the pool's slots, and the one that comes once it is there.
+fn add_beside(pm: Pm, new: Pm, goes: Option<u8>, [own, coming]: [Pm; 2]) -> Result<(), String> {
+    let told = |why: novale_core::Error| format!("added beside: {why}");
+    let options = OpenOptions { placement: Placement::Wasa, now_ns: 2, ..OpenOptions::default() };
+    let arena = Arena::anonymous(32 << 20).map_err(|why| why.to_string())?;
+    let fs = Fs::open(pm, arena.clone(), &options, &Serial, &|_| {}).map_err(told)?;
+    let options = OpenOptions::of_arena(&arena);
+    let other = Fs::attach(own, &arena, &options, PidInfo::current()).map_err(told)?;
+    let coming = Mutex::new(Some(coming));
+    other.set_slot_opener(Box::new(move |_| coming.lock().unwrap().take()));
+    let write = |fs: &Fs, number: u8| {
+        let ctx = Ctx { hint: number.into(), ..CTX };
+        let dir =
+            fs.lookup(&ctx, Node::current(Ino::ROOT), &[b'd', b'a' + number]).map_err(told)?;
+        let file = fs.lookup(&ctx, Node::current(dir.ino), b"file").map_err(told)?.ino;
+        let mut bytes = vec![9; 9000];
+        bytes.splice(100..5100, [number; 5000]);
+        fs.write(&ctx, file, 0, &bytes).map(drop).map_err(told)
+    };
+    write(&other, 0)?;
+    let beside = Beside { path: Path::new("it"), may: &|_| true };
+    let added = fs.add_slot_beside(&CTX, new, goes, &beside).map_err(told)?;
+    write(&other, 1)?;
+    if added != Some(3) || !fs.open_slots(&CTX).map_err(told)? {
+        return Err(format!("added beside: {added:?}"));
+    }
+    (2..FILES).try_for_each(|number| write(&other, number))?;
+    let is_used = other.wear().map_err(told)?.get(3).is_some_and(|lines| *lines > 150);
+    if is_used == goes.is_some() {
+        return Err(format!("added beside: {:?}", other.wear()));
+    }
+    fs.close().map_err(told)?;
+    other.close().map_err(told)
 }
 
 /// Makes a file that was not there, and closes the pool.
@@ -622,8 +675,10 @@ fn by_cuts_deaths_and_cuts_behind_them() {
         (Change::RemoveInUse(1), 12),
         (Change::Add, 1),
         (Change::AddInUse, 3),
+        (Change::AddBeside, 3),
         (Change::ReplaceInUse(1), 9),
         (Change::ReplaceInUse(2), 9),
+        (Change::ReplaceBeside(1), 9),
         (Change::Replace(0), 1),
         (Change::Replace(2), 1),
         (Change::ReplaceLost(1), 4),
@@ -687,6 +742,7 @@ fn each_wrong_order_is_seen(random: &mut Rng) {
         (Bug::SlotNamedEarly, Change::Replace(1), "life/slots.rs", Some(NEW_HEADER), 65),
         (Bug::AddedBeforeItsState, Change::Add, "life/slots.rs", Some(SUPERBLOCK), 1),
         (Bug::AddedBeforeItsState, Change::AddInUse, "life/adding.rs", Some(SUPERBLOCK), 1),
+        (Bug::AddedBeforeItsState, Change::AddBeside, "life/adding.rs", Some(SUPERBLOCK), 1),
         (Bug::AddedBeforeItsState, Change::ReplaceInUse(1), "life/adding.rs", Some(SUPERBLOCK), 1),
         (Bug::ErasedUnconfirmed, Change::Remove(2), "pool/mod.rs", Some(SUPERBLOCK), 1),
         (Bug::ErasedUnconfirmed, Change::Replace(1), "life/slots.rs", Some(NEW_HEADER), 1),
