@@ -6,12 +6,13 @@
 mod support;
 
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
-use support::{Scratch, alone, arenas, ends, facts, novale, signal_daemon};
+use support::{Scratch, alone, arenas, ends, eventually, facts, novale, program, signal_daemon};
 
 /// The mode of a file by its own choice, and by its mount's.
 fn modes(path: &Path) -> (Option<String>, Option<String>) {
@@ -67,8 +68,67 @@ fn what_was_not_asked_for_goes_with_the_power() {
     novale(&["mount", &slot, &scratch.dir()]).ok();
     assert_eq!(all(), [10_000; 4]);
     assert!(facts(&slot)["mode"].is_null());
-    assert_eq!(modes(&own), (Some("strict".into()), Some("strict".into())));
+    assert_eq!(modes(&own), (Some("strict".into()), None));
+    novale(&["set", "--mode", "buffered", own.to_str().unwrap()]).ok();
+    let said = novale(&["info", own.to_str().unwrap()]).ok();
+    assert!(
+        said.contains("strict, for the mount has no mode; its own choice, buffered,"),
+        "{said}"
+    );
     novale(&["umount", &scratch.dir()]).ok();
+}
+
+/// A mount that has become read-only is written back, whatever the rules say.
+#[test]
+fn a_mount_that_is_only_read_from_now_on_leaves_nothing_buffered() {
+    let Some(scratch) = Scratch::for_mount("a_mount_that_is_only_read") else { return };
+    let _alone = alone();
+    let slot = scratch.pool();
+    let words = "mode=buffered,write_back=3600,age=3600";
+    novale(&["mount", "-o", words, &slot, &scratch.dir()]).ok();
+    write(&mut File::create(scratch.in_dir("f")).unwrap());
+    let blocks = || {
+        let said = novale(&["stats", "--json", &slot]).ok();
+        let stats: serde_json::Value = serde_json::from_str(&said).unwrap();
+        stats["buffer"]["blocks"].as_u64().unwrap()
+    };
+    assert_eq!(blocks(), 3);
+    novale(&["mount", "-o", "remount,ro", &scratch.dir()]).ok();
+    assert!(eventually(|| blocks() == 0));
+    cut_power(&slot);
+    novale(&["mount", &slot, &scratch.dir()]).ok();
+    assert_eq!(fs::read(scratch.in_dir("f")).unwrap().len(), 10_000);
+    novale(&["umount", &scratch.dir()]).ok();
+}
+
+/// Here its daemon is killed. A mount that others can't join has its slots locked by descriptors of their own, so that
+/// nothing was said of it.
+#[test]
+fn what_an_unmount_leaves_only_buffered_is_said() {
+    let Some(scratch) = Scratch::for_mount("what_an_unmount_leaves") else { return };
+    let _alone = alone();
+    let slot = scratch.pool();
+    novale(&["mount", "-o", "mode=buffered,age=3600", &slot, &scratch.dir()]).ok();
+    let mut file = File::create(scratch.in_dir("f")).unwrap();
+    write(&mut file);
+    rustix::mount::unmount(scratch.dir(), rustix::mount::UnmountFlags::DETACH).unwrap();
+    let mut umount = Command::new(program());
+    umount.args(["umount", &scratch.dir()]).stderr(Stdio::piped());
+    let mut umount = umount.spawn().unwrap();
+    let mut said = BufReader::new(umount.stderr.take().unwrap()).lines().map(Result::unwrap);
+    assert!(said.any(|line| line.contains("waiting for process")));
+    assert!(ends(signal_daemon(&slot, Signal::KILL)));
+    let said: String = said.collect();
+    assert_eq!(umount.wait().unwrap().code(), Some(1));
+    let both = "not closed clean, and bytes that were only buffered may not be in it";
+    assert!(said.contains(both), "{said}");
+    assert!(novale(&["info", &slot]).ok().contains(both));
+    assert_eq!(facts(&slot)["buffered_left"], true);
+    drop(file);
+    novale(&["mount", &slot, &scratch.dir()]).ok();
+    assert_eq!(fs::read(scratch.in_dir("f")).unwrap().len(), 10_000);
+    novale(&["umount", &scratch.dir()]).ok();
+    assert_eq!(facts(&slot)["buffered_left"], false);
 }
 
 /// The rules are said by words, shown, and what the buffer did is counted.

@@ -1,7 +1,8 @@
 //! A mount's flags as they are now: the kernel tells no FUSE daemon of a remount.
 //!
 //! It does tell the one who polls the mount table that something in it has changed, so a thread looks at
-//! the mount's own line then, and access times go by what that says.
+//! the mount's own line then: access times go by what that says, and what was buffered is written back where
+//! nothing may be written from then on.
 
 use std::fs::File;
 use std::sync::Weak;
@@ -19,17 +20,25 @@ const LOOK_AGAIN: Duration = Duration::from_secs(5);
 pub(crate) fn follow(device: (u32, u32), service: Weak<Novale>) -> std::io::Result<()> {
     let table = File::open("/proc/self/mountinfo")?;
     let limit = Timespec::try_from(LOOK_AGAIN).map_err(std::io::Error::other)?;
-    let look = move || MountTable::read().ok()?.of_device(device).map(atime);
+    let look = move || {
+        let table = MountTable::read().ok()?;
+        table.of_device(device).map(|entry| (atime(entry), entry.is_read_only()))
+    };
     // Here and not in the thread, which may come to it after the first remount.
     let Some(mut last) = look() else { return Ok(()) };
     let watch = move || {
         // Ends with the service.
         while let Some(service) = service.upgrade() {
             let Some(now) = look() else { return };
+            let (atime, is_read_only) = now;
             if now != last {
-                service.set_atime(now);
-                last = now;
+                service.set_atime(atime);
             }
+            if is_read_only && !last.1 {
+                // What fails stays buffered, and is tried again by the rules of write-back.
+                service.write_back_all().unwrap_or_default();
+            }
+            last = now;
             drop(service);
             let changed = &mut [PollFd::new(&table, PollFlags::PRI)];
             // Nothing, a change or a signal: each is a reason to look.

@@ -4,8 +4,8 @@
 //! `system.novale.method` is the file's own choice, of a directory that of what is made in it from now on;
 //! there is none where none was made. The owner and the administrator set and remove it.
 //! `system.novale.default` is what holds where there is none: the mount's choice, or the pool's.
-//! `system.novale.mode` and `system.novale.default-mode` say in the same way when writes become durable; on a
-//! mount without a mode the second is `strict`, and the first says what holds on others.
+//! `system.novale.mode` and `system.novale.default-mode` say in the same way when writes become durable; a mount without
+//! a mode has no second one, all is durable at once there, and the first says what holds on others.
 
 use novale_core::{
     Ctx, Error, FileKind, Fs, Ino, Mode, Node, Result, SetAttr, UpdatePolicy, XattrMode,
@@ -39,7 +39,7 @@ pub(crate) fn get(fs: &Fs, ino: Ino, choice: Choice) -> Result<Vec<u8>> {
         Choice::Own => fs.update_of(ino)?.ok_or(Error::NoAttribute)?.name(),
         Choice::Default => fs.update_policy().name(),
         Choice::OwnMode => fs.mode_of(ino)?.ok_or(Error::NoAttribute)?.name(),
-        Choice::DefaultMode => fs.mode_of_writes().unwrap_or_default().name(),
+        Choice::DefaultMode => fs.mode_of_writes().ok_or(Error::NoAttribute)?.name(),
     };
     Ok(name.into())
 }

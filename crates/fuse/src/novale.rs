@@ -124,6 +124,11 @@ impl Novale {
         self.atime.store(atime as u8, Ordering::Relaxed);
     }
 
+    /// Makes all durable that was written to any file.
+    pub(crate) fn write_back_all(&self) -> novale_core::Result<()> {
+        self.fs.sync_all(&Self::ctx())
+    }
+
     fn atime(&self) -> Atime {
         let atime = self.atime.load(Ordering::Relaxed);
         Atime::ALL.into_iter().find(|known| *known as u8 == atime).unwrap_or_default()

@@ -33,6 +33,8 @@ struct PoolFacts {
     lanes: u32,
     session: u32,
     clean: bool,
+    /// Bytes that were only buffered may not be in the pool: its clients were killed, or could not write them back.
+    buffered_left: bool,
     bad_copies: Vec<String>,
     features_compat: u64,
     features_ro_compat: u64,
@@ -260,6 +262,7 @@ fn facts(found: &Found) -> Result<PoolFacts> {
         lanes: info.lanes,
         session: info.session,
         clean: info.clean,
+        buffered_left: found.arena().is_ok_and(|arena| arena.has_left_behind()),
         bad_copies: info.bad_copies.clone(),
         features_compat,
         features_ro_compat,
@@ -416,6 +419,9 @@ fn state(facts: &PoolFacts) -> String {
         }
         None if facts.clean => "closed clean".to_owned(),
         None if facts.given_up.is_some() => "not closed clean".to_owned(),
+        None if facts.buffered_left => "not closed clean, and bytes that were only buffered may not be in it: \
+                                        the next mount writes them there, unless the machine is restarted before"
+            .to_owned(),
         None => "not closed clean: the next mount recovers it".to_owned(),
     }
 }

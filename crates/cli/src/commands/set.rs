@@ -20,6 +20,9 @@ const DEFAULT_MODE: &str = "system.novale.default-mode";
 /// Room for the name of any method.
 const NAME_BYTES_MAX: usize = 64;
 
+/// The mode in which all is durable at once.
+const STRICT: &str = "strict";
+
 /// How a file is written, as JSON shows it.
 #[derive(Debug, Serialize)]
 pub(crate) struct FileFacts {
@@ -30,7 +33,7 @@ pub(crate) struct FileFacts {
     mount_method: String,
     /// When its writes become durable, by its own choice or that of what is made in the directory.
     own_mode: Option<String>,
-    /// By that of its mount.
+    /// By that of its mount; none of a mount without a mode, where all are durable at once.
     mount_mode: Option<String>,
 }
 
@@ -143,9 +146,14 @@ pub(crate) fn show(files: &[FileFacts], json: bool) -> Result<()> {
             None => say!("{path}: written by {}, the mount's default", file.mount_method)?,
         }
         match (&file.own_mode, &file.mount_mode) {
-            (Some(own), _) => say!("{path}: {own}, its own choice")?,
+            (Some(own), Some(_)) => say!("{path}: {own}, its own choice")?,
             (None, Some(mode)) => say!("{path}: {mode}, the mount's default")?,
-            (None, None) => {}
+            (Some(own), None) if own == STRICT => say!("{path}: strict, its own choice")?,
+            (Some(own), None) => say!(
+                "{path}: strict, for the mount has no mode; its own choice, {own}, counts in one that has \
+                 (-o mode=strict or buffered)"
+            )?,
+            (None, None) => say!("{path}: strict, for the mount has no mode")?,
         }
     }
     Ok(())

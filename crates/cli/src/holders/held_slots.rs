@@ -1,6 +1,7 @@
 //! The slots that a process has open, held on to: wherever their files are moved, and when they are
 //! removed, it is seen by them what became of the pool.
 
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
@@ -13,6 +14,13 @@ use crate::pools::slots;
 const ACCESS: u32 = 3;
 const READ_WRITE: u32 = 2;
 
+/// A pool that was not closed clean.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LeftOpen {
+    /// Whether bytes that were only buffered are not in it yet.
+    pub(crate) has_buffered: bool,
+}
+
 /// Slots of one pool, opened a second time.
 #[derive(Debug)]
 pub(crate) struct HeldSlots(Vec<File>);
@@ -21,17 +29,23 @@ impl HeldSlots {
     /// The slots that a daemon of the caller's, or of root's, has locked and writes; none where they
     /// can't be seen. One that only reads leaves the pool as it was.
     pub(crate) fn of(process: &Process) -> Option<Self> {
-        let folder = format!("/proc/{}/fd", process.pid);
+        let folder = PathBuf::from(format!("/proc/{}", process.pid));
+        let described = |name: &OsStr| {
+            let text = fs::read_to_string(folder.join("fdinfo").join(name)).unwrap_or_default();
+            Described::of(&text)
+        };
+        let names = fs::read_dir(folder.join("fd")).ok()?.flatten().map(|link| link.file_name());
+        let all: Vec<(OsString, Described)> =
+            names.map(|name| (name.clone(), described(&name))).collect();
+        // A mount that is alone locks a slot by a descriptor of its own, which only reads.
+        let is_written =
+            |place: (u64, u64)| all.iter().any(|(_, other)| other.is_written_at(place));
         let mut held: Vec<(SlotFile, File)> = Vec::new();
-        for link in fs::read_dir(folder).ok()?.flatten() {
-            // Only what is locked, and so a file in memory or on a device: others may be in mounts that
-            // do not answer.
-            let description = format!("/proc/{}/fdinfo", process.pid);
-            let description = PathBuf::from(description).join(link.file_name());
-            if !is_written_slot(&fs::read_to_string(description).unwrap_or_default()) {
-                continue;
-            }
-            let Ok(file) = File::open(link.path()) else { continue };
+        // Only what is locked is opened, and so a file in memory or on a device: others may be in mounts that do not
+        // answer.
+        let slots = all.iter().filter(|(_, slot)| slot.is_locked && is_written(slot.place));
+        for (name, _) in slots {
+            let Ok(file) = File::open(folder.join("fd").join(name)) else { continue };
             let Ok(metadata) = file.metadata() else { continue };
             let which = SlotFile::of(&metadata);
             if !held.iter().any(|(known, _)| *known == which) {
@@ -42,11 +56,13 @@ impl HeldSlots {
         slots::find(&held.paths()).ok().map(|_| held)
     }
 
-    /// Whether nobody has the pool open and it was not closed clean.
-    pub(crate) fn is_left_open(&self) -> bool {
+    /// What became of the pool, where nobody has it open any more and it was not closed clean.
+    pub(crate) fn left_open(&self) -> Option<LeftOpen> {
         let paths = self.paths();
         let is_used = paths.iter().any(|path| holder::holder(path).is_some());
-        !is_used && slots::find(&paths).is_ok_and(|found| !found.info.clean)
+        let found = slots::find(&paths).ok().filter(|found| !is_used && !found.info.clean)?;
+        let has_buffered = found.arena().is_ok_and(|arena| arena.has_left_behind());
+        Some(LeftOpen { has_buffered })
     }
 
     fn paths(&self) -> Vec<PathBuf> {
@@ -55,24 +71,50 @@ impl HeldSlots {
     }
 }
 
-/// Whether a description is of a descriptor for writing that has an flock(2) lock, by lines like
-/// `flags: 0100002`, in octal, and `lock: 1: FLOCK  ADVISORY  WRITE 811 00:1b:9 0 EOF`.
-fn is_written_slot(described: &str) -> bool {
-    let flags = described.lines().find_map(|line| line.strip_prefix("flags:"));
-    let flags = flags.and_then(|flags| u32::from_str_radix(flags.trim(), 8).ok());
-    let is_locked = |line: &str| line.starts_with("lock:") && line.contains("FLOCK");
-    flags.is_some_and(|flags| flags & ACCESS == READ_WRITE) && described.lines().any(is_locked)
+/// What the kernel says of a descriptor, by lines like `flags: 0100002`, in octal, `mnt_id: 26`, `ino: 9`, and
+/// `lock: 1: FLOCK  ADVISORY  WRITE 811 00:1b:9 0 EOF`.
+#[derive(Debug, Clone, Copy)]
+struct Described {
+    is_written: bool,
+    is_locked: bool,
+    /// The mount and the inode of its file.
+    place: (u64, u64),
+}
+
+impl Described {
+    fn of(text: &str) -> Self {
+        let word = |name: &str| {
+            text.lines().find_map(|line| Some(line.strip_prefix(name)?.trim())).unwrap_or_default()
+        };
+        let flags = u32::from_str_radix(word("flags:"), 8).unwrap_or_default();
+        let number = |name| word(name).parse().unwrap_or_default();
+        Self {
+            is_written: flags & ACCESS == READ_WRITE,
+            is_locked: word("lock:").contains("FLOCK"),
+            place: (number("mnt_id:"), number("ino:")),
+        }
+    }
+
+    fn is_written_at(&self, place: (u64, u64)) -> bool {
+        self.is_written && self.place == place
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::is_written_slot;
+    use super::Described;
 
     #[test]
-    fn slots_that_are_written_are_locked_and_open_for_it() {
+    fn slots_are_locked_and_written_by_one_descriptor_or_two() {
         let lock = "lock:\t1: FLOCK  ADVISORY  WRITE 811 00:1b:9 0 EOF\n";
-        assert!(is_written_slot(&format!("pos:\t0\nflags:\t02104002\nmnt_id:\t26\n{lock}")));
-        assert!(!is_written_slot(&format!("pos:\t0\nflags:\t02104000\nmnt_id:\t26\n{lock}")));
-        assert!(!is_written_slot("pos:\t0\nflags:\t02104002\nmnt_id:\t26\n"));
+        let of = |flags: &str, ino: u64, lock: &str| {
+            Described::of(&format!("pos:\t0\nflags:\t{flags}\nmnt_id:\t26\nino:\t{ino}\n{lock}"))
+        };
+        let locked = of("02104000", 9, lock);
+        assert!(locked.is_locked && !locked.is_written_at(locked.place));
+        assert!(of("02104002", 9, "").is_written_at(locked.place));
+        assert!(!of("02104002", 8, "").is_written_at(locked.place));
+        let both = of("02104002", 9, lock);
+        assert!(both.is_locked && both.is_written_at(locked.place));
     }
 }
