@@ -158,7 +158,7 @@ fn the_others_have_it_from_their_next_operation_on() {
     let fs = slots.open();
     let (other, third) = (slots.join(1, None), slots.join(2, None));
     let ino = make(&fs, &CTX, Ino::ROOT, "f", FileKind::File).unwrap();
-    fs.write(&CTX, ino, 0, &[7; 100_000]).unwrap();
+    fs.write(&CTX, ino, 0, &vec![7; 100_000]).unwrap();
     assert_eq!(slots.add(&fs, &CTX, 2).unwrap(), Some(2));
     assert_eq!(awaited_clients(&slots.arena), Some(vec![]));
     let before = fs.statfs().unwrap().pages_free;
@@ -364,8 +364,8 @@ fn dies_at(at: u64, goes: Option<u8>) -> bool {
     let (of_adder, dying) = (slots.clone(), dying as Arc<dyn Observer>);
     thread::spawn(move || {
         let adder = ManuallyDrop::new(adder);
-        let added = of_adder.add_as(&adder, &OTHER, 2, goes, Some(dying));
-        assert_eq!(added.unwrap(), Some(2));
+        let slot = of_adder.add_as(&adder, &OTHER, 2, goes, Some(dying));
+        assert_eq!(slot.unwrap(), Some(2));
         of_adder.living.lock().unwrap().remove(&2);
         died.send(false).unwrap();
     });
@@ -397,6 +397,8 @@ fn dies_at(at: u64, goes: Option<u8>) -> bool {
     let ino = again.lookup(&CTX, Node::current(dir), b"f").unwrap().ino;
     assert!(read(&again, ino).unwrap() == wanted);
     again.close().unwrap();
+    // The thread of who died never lets go of it.
+    std::fs::remove_dir_all(slots.dir.path()).unwrap();
     has_died
 }
 
@@ -416,7 +418,7 @@ fn who_dies_in_the_adding_leaves_it_to_the_others() {
 fn scattered(fs: &Fs, ctx: &Ctx, dir: Ino, first: u8) -> Vec<Ino> {
     let made = |number: u8| {
         let ino = make(fs, ctx, dir, &format!("f{number}"), FileKind::File).unwrap();
-        fs.write(ctx, ino, 0, &[number; 20_000]).unwrap();
+        fs.write(ctx, ino, 0, &vec![number; 20_000]).unwrap();
         fs.write(ctx, ino, 50, &[number; 100]).unwrap();
         if number.is_multiple_of(4) {
             set_long_attribute(fs, ctx, ino);
@@ -475,8 +477,8 @@ fn name_beside(fs: &Fs, other: &Fs, (dir, number): (Ino, usize), told: &mut Told
         fs.rename(&CTX, node, b"x", node, name.as_bytes(), RenameMode::Replace).unwrap();
     }
     if number % 3 == 0 {
-        let is_gone = told.tell(other.unlink(&OTHER, node, name.as_bytes()), "unlink");
-        assert_eq!(is_there(&name), !is_gone, "file {number}");
+        let is_unlinked = told.tell(other.unlink(&OTHER, node, name.as_bytes()), "unlink");
+        assert_eq!(is_there(&name), !is_unlinked, "file {number}");
     }
     let is_made = told.tell(make(other, &OTHER, dir, &new, FileKind::File), "create");
     assert_eq!(is_there(&new), is_made, "file {number}");
@@ -495,7 +497,7 @@ fn who_lacks_it_loses_what_lies_there_and_harms_none() {
     let fill = make(&fs, &CTX, Ino::ROOT, "fill", FileKind::File).unwrap();
     let mut at = 0;
     while slots.free(3)[..2].iter().sum::<u64>() > 120 {
-        fs.write(&CTX, fill, at, &[5; 65536]).unwrap();
+        fs.write(&CTX, fill, at, &vec![5; 65536]).unwrap();
         at += 65536;
     }
     files.extend(scattered(&fs, &CTX, dir, 40));
