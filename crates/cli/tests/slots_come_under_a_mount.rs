@@ -397,6 +397,41 @@ fn also_when_the_daemon_is_killed() {
     beside_programs("also_when_the_daemon_is_killed", Killed::Daemon);
 }
 
+/// Both daemons heard what was asked, and the one that came later said that the slot was refused: the command took
+/// back what the pool had.
+#[test]
+fn one_of_two_mounts_adds_it() {
+    let Some(scratch) = Scratch::for_mount("one_of_two_mounts_adds_it") else { return };
+    let _alone = alone();
+    let (dir, second) = (scratch.dir(), scratch.slot("second"));
+    fs::create_dir(&second).unwrap();
+    let slots = ["a", "b", "c", "d", "e"].map(|name| scratch.slot(name));
+    let all: Vec<&str> = slots.iter().map(String::as_str).collect();
+    novale(&["mkfs", "--size", "16M", all[0]]).ok();
+    for at in [&dir, &second] {
+        novale(&["mount", "-o", "direct", all[0], at]).ok();
+    }
+    for slot in &all[1..] {
+        let added = novale(&["slot", "add", "--size", "16M", slot, &dir]).ok();
+        assert!(added.contains("added: slot"), "{added}");
+        let file = Path::new(&second).join(Path::new(slot).file_name().unwrap());
+        fs::write(file, vec![7; 10 << 20]).unwrap();
+    }
+    let told = slots_of(&scratch);
+    assert_eq!(told["slots"].as_array().unwrap().len(), 5, "{told}");
+    for at in [&dir, &second] {
+        novale(&["umount", at]).ok();
+    }
+    novale(&[&["mount"], &all[..], &[&dir]].concat()).ok();
+    for slot in &all[1..] {
+        let file = scratch.in_dir("").join(Path::new(slot).file_name().unwrap());
+        assert!(fs::read(file).unwrap() == vec![7; 10 << 20]);
+    }
+    novale(&["umount", &dir]).ok();
+    let checked = novale(&[&["check"], &all[..]].concat()).ok();
+    assert!(checked.contains("no errors"), "{checked}");
+}
+
 /// One that has not a descriptor left can't open it, whatever else it may.
 #[test]
 fn a_program_that_could_not_open_it_keeps_it_away() {

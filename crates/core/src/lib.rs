@@ -31,7 +31,7 @@ pub use life::adding::Beside;
 pub use life::attach::{
     ARENA_ABI, buffer_use_of, can_add_slot, live_clients, live_failed, live_free, stopped_clients,
 };
-pub use life::coming::awaited_clients;
+pub use life::coming::{awaited_clients, has_come};
 pub use life::device::{emulate, emulated};
 pub use life::evacuate::EmptyRound;
 pub use life::left::has_left_behind;

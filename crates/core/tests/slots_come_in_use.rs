@@ -17,7 +17,7 @@ use novale_arena::{Arena, PidInfo};
 use novale_core::{
     Ctx, EmptyState, Error, Fs, Ino, MkfsOptions, NewInode, NewSlot, Node, OfferedSlot,
     OpenOptions, Placement, Serial, SlotAsk, ask_of_slots, inspect, live_free, mkfs, room_to_leave,
-    slot_waits,
+    slot_waits, slots_asked,
 };
 use novale_layout::{FileKind, PmAddr, SLOT_STATE_OFFSETS};
 use novale_pm::{
@@ -337,6 +337,35 @@ fn as_many_come_whoever_adds_them() {
     verify(&slots.map(0..2 + SPARE_SLOTS));
 }
 
+/// Two daemons of a pool heard that a slot is to be added, and both did: the one that came later said that it is
+/// refused, and the command took the slot back, which was the pool's by then.
+#[test]
+fn one_alone_adds_what_was_asked_for() {
+    let slots = Slots::new(2);
+    let fs = slots.open(2, Placement::Lanes);
+    let ended = PidInfo { pid: (1 << 22) - 1, ..PidInfo::current() };
+    let options = OpenOptions::of_arena(&slots.arena);
+    let other = Fs::attach(slots.map(0..2), &slots.arena, &options, ended).unwrap();
+    let ask = SlotAsk::Add(OfferedSlot::new(7, 900, None).unwrap());
+    let turn = ask_of_slots(&slots.arena, ask).unwrap();
+    for fs in [&fs, &other] {
+        assert_eq!(fs.wait_for_slot_ask(0, Duration::ZERO).unwrap(), Some((turn, ask)));
+    }
+    assert!(fs.claim_slot_ask(turn) && !other.claim_slot_ask(turn) && !fs.claim_slot_ask(turn));
+    assert_eq!(other.wait_for_slot_ask(0, Duration::ZERO).unwrap(), None);
+    assert_eq!(slots_asked(&slots.arena, Some(turn)).state, EmptyState::Waiting);
+    assert_eq!(ask_of_slots(&slots.arena, ask), None, "nothing else is asked meanwhile");
+    fs.tell_emptying(turn, EmptyState::Refused);
+    assert_eq!(slots_asked(&slots.arena, Some(turn)).state, EmptyState::Refused);
+    let next = ask_of_slots(&slots.arena, ask).unwrap();
+    // Of one who died with it nothing more is heard, and others may ask.
+    assert!(other.claim_slot_ask(next) && !fs.claim_slot_ask(next));
+    assert_eq!(slots_asked(&slots.arena, Some(next)).state, EmptyState::Failed);
+    assert!(ask_of_slots(&slots.arena, ask).is_some());
+    other.close().unwrap();
+    fs.close().unwrap();
+}
+
 /// A mount that joined took the word of the last adding for a new one, and said at its start that it failed.
 #[test]
 fn what_was_added_is_asked_of_nobody_who_comes_later() {
@@ -350,6 +379,7 @@ fn what_was_added_is_asked_of_nobody_who_comes_later() {
     fs.tell_emptying(turn, EmptyState::Added);
     let other = slots.attach(2).unwrap();
     assert_eq!(other.wait_for_slot_ask(0, Duration::ZERO).unwrap(), None);
+    assert!(!other.claim_slot_ask(turn));
     let next = ask_of_slots(&slots.arena, ask).unwrap();
     assert_eq!(other.wait_for_slot_ask(0, Duration::ZERO).unwrap(), Some((next, ask)));
     other.close().unwrap();

@@ -42,7 +42,7 @@ const SHARED: &[Shared] = &[
             "crates/pm/src/device/model.rs",
             "crates/pm/src/purpose.rs",
         ],
-        fingerprint: 0xa828_f141_2e72_ccab,
+        fingerprint: 0x53e7_bd77_581a_85c3,
     },
 ];
 

@@ -237,6 +237,8 @@ impl Emptier {
                 self.fs.tell_emptying(turn, EmptyState::Stays);
                 Ok(None)
             }
+            // Another mount's daemon does it.
+            SlotAsk::Add(_) if !self.fs.claim_slot_ask(turn) => Ok(None),
             SlotAsk::Add(offered) => {
                 let before = self.slot_count();
                 let state = match self.add(offered) {

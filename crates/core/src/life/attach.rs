@@ -203,11 +203,16 @@ pub fn live_free(arena: &Arena, info: &PoolInfo) -> Result<Option<Vec<u64>>> {
     Ranges::attach(arena, &pages, places)?.free_by_slot(arena).map(Some)
 }
 
+/// Where it is said which slots were added.
+pub(crate) fn added_place(arena: &Arena) -> Off {
+    Off::from_raw(arena.root()[ADDED_PLACE].load(Ordering::Acquire))
+}
+
 /// Whether a slot more can be added to a pool that is open in `arena` and has so many, before it is opened next: its
 /// tables have room for a few ([`SPARE_SLOTS`]).
 #[must_use]
 pub fn can_add_slot(arena: &Arena, slots: usize) -> bool {
-    let opened_with = arena.word(Off::from_raw(arena.root()[ADDED_PLACE].load(Ordering::Relaxed)));
+    let opened_with = arena.word(added_place(arena));
     let opened_with = opened_with.map_or(0, |word| word.load(Ordering::Acquire));
     (slots as u64) < opened_with + SPARE_SLOTS as u64
 }

@@ -16,7 +16,7 @@ use novale_pm::Pm;
 use crate::base::error::{Error, Result};
 use crate::base::types::Ctx;
 use crate::fs::{Fs, SlotOpener};
-use crate::life::attach::tell_files;
+use crate::life::attach::{added_place, tell_files};
 use crate::op::call::{OpKind, known_in};
 use crate::op::pages::COUNTING;
 use crate::pool::{Pool, confirm_superblock};
@@ -24,7 +24,7 @@ use crate::space::failed::has_slot;
 use crate::space::leaving::{
     coming_slots, slots_to_know, tell_come, tell_here_to_leave, tell_slots,
 };
-use crate::space::ranges::{AddedSlot, ComingSlot};
+use crate::space::ranges::{self, AddedSlot, ComingSlot};
 use crate::space::wear::SlotCells;
 
 /// The processes that slots which were added wait for, in the middle of an operation that began before; none where
@@ -33,6 +33,15 @@ use crate::space::wear::SlotCells;
 pub fn awaited_clients(arena: &Arena) -> Option<Vec<u32>> {
     (coming_slots(arena) != 0)
         .then(|| awaited(arena).map(|client| client.process.pid).collect::<Vec<_>>())
+}
+
+/// Whether the pool that is open in `arena` has got a slot with this number since, in this file (file system and inode).
+///
+/// # Errors
+/// [`Error::BadArena`]: damage.
+pub fn has_come(arena: &Arena, slot: u8, file: (u64, u64)) -> Result<bool> {
+    let is_known = u64::from(slot) < slots_to_know(arena);
+    Ok(is_known && ranges::file_of_added(arena, added_place(arena), slot)? == Some(file))
 }
 
 /// The clients that are in the middle of an operation which began when they knew fewer slots than there are.

@@ -19,8 +19,8 @@ use crate::life::slots::{RoomToLeave, set_emptied, set_leaving, set_leaving_for}
 use crate::op::call::OpKind;
 use crate::space::failed::has_slot;
 use crate::space::leaving::{
-    EmptyState, SlotAsk, asked, asked_word, coming_slots, count_moved, is_answered, leaving_slots,
-    say_mapped, say_state, tell_leaving, tell_staying,
+    EmptyState, SlotAsk, asked, asked_word, claim, coming_slots, count_moved, is_claimed,
+    leaving_slots, say_mapped, say_state, tell_leaving, tell_staying,
 };
 
 impl Fs {
@@ -140,7 +140,7 @@ impl Fs {
         self.check_open()?;
         let arena = self.arena();
         let is_over = |(turn, ask): &(u64, SlotAsk)| {
-            matches!(ask, SlotAsk::Add(..)) && is_answered(arena, *turn)
+            matches!(ask, SlotAsk::Add(..)) && is_claimed(arena, *turn)
         };
         let new = || asked(arena).filter(|asked| asked.0 != seen && !is_over(asked));
         let low = asked_word(arena).load(Ordering::Acquire) & u64::from(u32::MAX);
@@ -148,6 +148,12 @@ impl Fs {
             sleep_while(asked_word(arena), u32::try_from(low).unwrap_or(0), timeout);
         }
         Ok(new())
+    }
+
+    /// Whether this client is the one to add what was asked for with this number: of several that hear it one alone is.
+    #[must_use]
+    pub fn claim_slot_ask(&self, turn: u64) -> bool {
+        claim(self.arena(), turn, self.client.info().process.pid)
     }
 
     /// Tells those who asked what became of it.

@@ -47,8 +47,13 @@ const ADD_FOR: u64 = 4;
 /// The least number that no process has.
 const PROCESS_END: u32 = 1 << 22;
 
-// Of the word [`STATE`]: the number of what was asked, and what became of it.
+// Of the word [`STATE`]: the number of what was asked, and what became of it; of an adding that one has begun with, his
+// process.
 const STATE_WHAT: u32 = 16;
+const STATE_WHAT_MASK: u64 = 0xffff;
+const STATE_PROCESS: u32 = 32;
+/// One adds the slot that was asked for, and no other does.
+const CLAIMED: u64 = 9;
 
 /// What is asked of the one who empties slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -232,10 +237,41 @@ fn asked_by(word: u64) -> Option<(u64, SlotAsk)> {
     Some((word & ASK_TURN_MASK, ask))
 }
 
-/// Whether it was said what became of what was asked with this number.
+/// Whether it was said what became of what was asked with this number, or nobody says it any more.
 pub(crate) fn is_answered(arena: &Arena, turn: u64) -> bool {
     let said = arena.root()[STATE].load(Acquire);
-    said >> STATE_WHAT != 0 && said & ASK_TURN_MASK == turn
+    is_of(said, turn) && what_of(said) != CLAIMED || is_given_up(arena, said, turn)
+}
+
+/// Whether one has begun with an adding that was asked for with this number, or was.
+pub(crate) fn is_claimed(arena: &Arena, turn: u64) -> bool {
+    is_of(arena.root()[STATE].load(Acquire), turn)
+}
+
+/// Has one process alone add what was asked for with this number; says whether it is this one. Who asked takes the
+/// slot back where he is refused, so nobody else may be adding it then.
+pub(crate) fn claim(arena: &Arena, turn: u64, process: u32) -> bool {
+    let word = &arena.root()[STATE];
+    let claimed = u64::from(process) << STATE_PROCESS | CLAIMED << STATE_WHAT;
+    let free = |said: u64| (!is_of(said, turn)).then_some(claimed | turn & ASK_TURN_MASK);
+    word.fetch_update(AcqRel, Acquire, free).is_ok()
+}
+
+fn what_of(said: u64) -> u64 {
+    said >> STATE_WHAT & STATE_WHAT_MASK
+}
+
+fn is_of(said: u64, turn: u64) -> bool {
+    what_of(said) != 0 && said & ASK_TURN_MASK == turn & ASK_TURN_MASK
+}
+
+/// Whether the one who had begun with it is dead.
+fn is_given_up(arena: &Arena, said: u64, turn: u64) -> bool {
+    let lives = |process: u64| {
+        let mut clients = arena.clients().filter(|client| !arena.is_dead_client(client));
+        clients.any(|client| u64::from(client.process.pid) == process)
+    };
+    is_of(said, turn) && what_of(said) == CLAIMED && !lives(said >> STATE_PROCESS)
 }
 
 /// Asks the one who empties slots of the pool that is open in `arena`, and wakes him. Returns the number of
@@ -267,7 +303,7 @@ pub fn ask_of_slots(arena: &Arena, ask: SlotAsk) -> Option<u64> {
 pub fn slots_asked(arena: &Arena, turn: Option<u64>) -> EmptyProgress {
     let root = arena.root();
     let said = root[STATE].load(Acquire);
-    let state = match said >> STATE_WHAT {
+    let state = match what_of(said) {
         _ if turn.is_some_and(|turn| said & ASK_TURN_MASK != turn) => EmptyState::Waiting,
         1 => EmptyState::Moving,
         2 => EmptyState::Emptied,
@@ -277,6 +313,7 @@ pub fn slots_asked(arena: &Arena, turn: Option<u64>) -> EmptyProgress {
         6 => EmptyState::Added,
         7 => EmptyState::NotAlone,
         8 => EmptyState::Refused,
+        CLAIMED if is_given_up(arena, said, said) => EmptyState::Failed,
         _ => EmptyState::Waiting,
     };
     let last = root[ASKED].load(Acquire) & ASK_TURN_MASK;

@@ -689,6 +689,17 @@ impl Ranges {
     }
 }
 
+/// The file of a slot that was added, by its number, of a pool whose added slots are told at `place`.
+pub(crate) fn file_of_added(arena: &Arena, place: Off, slot: u8) -> Result<Option<(u64, u64)>> {
+    let opened_with = arena.word(place)?.load(Ordering::Acquire);
+    let added = u64::from(slot).checked_sub(opened_with);
+    let Some(added) = added.filter(|added| *added < SPARE_SLOTS as u64) else { return Ok(None) };
+    let at = ADDED_HEAD + added * ADDED_WORDS as u64;
+    let words = arena.block::<ADDED_WORDS>(place.add(at * 8))?;
+    let word = |index: usize| words.get(index).map_or(0, |word| word.load(Ordering::Acquire));
+    Ok(Some((word(ADDED_SYSTEM), word(ADDED_INODE))))
+}
+
 /// The bits of a word of a slot's range that stand for no allocatable page.
 fn outside(slot: SlotRanges, range: u64, index: usize) -> u64 {
     let base = (range - slot.first) * RANGE_PAGES;

@@ -3,7 +3,7 @@
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,8 @@ use anyhow::{Context, Result, anyhow, bail};
 use novale_arena::Arena;
 use novale_core::{
     EmptyState, OfferedSlot, Progress, SlotAsk, ask_of_slots, awaited_clients, can_add_slot,
-    live_clients, live_failed, live_free, mount_served, mounts_served, slots_asked, wait_for_slots,
+    has_come, live_clients, live_failed, live_free, mount_served, mounts_served, slots_asked,
+    wait_for_slots,
 };
 use novale_fuse::{KIND, MountEntry, MountTable};
 use novale_posix::join::JoinError;
@@ -190,7 +191,8 @@ impl Mounted {
             Err(error) => (Err(error), true),
         };
         match done {
-            Err(error) if is_refused => {
+            // What the pool has is not taken back, whatever was said of it.
+            Err(error) if is_refused && !self.has_come(new, last).unwrap_or(true) => {
                 with_bar(&only, |helpers| Ok(changing::forget(new, helpers)?))?;
                 return Err(if self.has_got_another() { added_meanwhile(new) } else { error });
             }
@@ -201,6 +203,14 @@ impl Mounted {
         }
         self.tell_awaited();
         Ok(last)
+    }
+
+    /// Whether the pool has this one, with that number.
+    fn has_come(&self, new: &Path, number: u8) -> Result<bool> {
+        let found = new.metadata().with_context(|| new.display().to_string())?;
+        let is_device = found.file_type().is_char_device();
+        let file = if is_device { (0, found.rdev()) } else { (found.dev(), found.ino()) };
+        Ok(has_come(&self.arena, number, file)?)
     }
 
     /// Whether another slot was added since the pool's slots were looked at, for which this one has no number.
