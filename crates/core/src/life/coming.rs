@@ -67,6 +67,8 @@ impl Fs {
     /// The files of the slots that were added since this client came, as who added them has named them.
     #[must_use]
     pub fn slots_added(&self) -> Vec<PathBuf> {
+        // Nothing may have been done here since.
+        self.meet_slots();
         self.added_files().clone()
     }
 
