@@ -318,6 +318,15 @@ mod tasks {
         assert_eq!(unsafe { libc::shmctl(segment, libc::IPC_RMID, std::ptr::null_mut()) }, 0);
         assert_eq!((at.cast::<u8>().cast_const(), pieces()), (map.as_ptr(), 0));
         assert_eq!((map[0], map[PAGE]), (0, 7));
+        // The kernel counts pages from the beginning of the file that it has mapped, which was the pool's.
+        let (file, map) = mapped("rearranged");
+        file.write_all_at(&[8; PAGE], PAGE as u64).unwrap();
+        let (first, call) = (map.as_mut_ptr(), libc::SYS_remap_file_pages);
+        assert_eq!(unsafe { libc::syscall(call, first, PAGE, 0, 1, 0) }, 0);
+        assert_eq!((map[0], map[PAGE], pieces()), (8, 8, 0));
+        map[0] = 9;
+        assert_eq!((read(&file, 0, 1), read(&file, PAGE, 1), map[PAGE]), (vec![7], vec![9], 9));
+        unmap(map);
         // It stays until the program ends. Kernels before 6.10 seal nothing.
         let (file, map) = mapped("sealed");
         _ = unsafe { libc::syscall(libc::SYS_mseal, map.as_mut_ptr(), 2 * PAGE, 0) };

@@ -255,6 +255,7 @@ const OF_ADDRESSES: &[i64] = &[
     libc::SYS_madvise,
     libc::SYS_process_madvise,
     libc::SYS_mseal,
+    libc::SYS_remap_file_pages,
     libc::SYS_shmat,
 ];
 

@@ -16,6 +16,8 @@ use crate::paths::descriptor;
 const KEEPS: i32 = libc::MREMAP_DONTUNMAP;
 /// Parts that a call takes at most.
 const PARTS_MAX: u64 = 1024;
+/// Since Linux 6.13, of files since 6.15: addresses that are not to be used. What gives way would be usable there.
+const MADV_GUARD_INSTALL: i32 = 102;
 /// Flags of `mremap`.
 const REMAPS: i32 = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | KEEPS;
 
@@ -250,6 +252,7 @@ pub(crate) fn of_memory(number: i64, args: &Args) -> Served {
         libc::SYS_madvise => madvise(args),
         libc::SYS_process_madvise => advise_parts(args),
         libc::SYS_mseal => seal(args),
+        libc::SYS_remap_file_pages => rearrange(args),
         _ => attach(args),
     }
 }
@@ -259,11 +262,11 @@ pub(crate) fn of_memory(number: i64, args: &Args) -> Served {
 fn madvise(args: &Args) -> Served {
     let [at, len, advice, ..] = *args;
     let advice = advice as i32;
-    if !matches!(advice, libc::MADV_REMOVE | libc::MADV_DONTFORK) {
+    if !matches!(advice, libc::MADV_REMOVE | libc::MADV_DONTFORK | MADV_GUARD_INSTALL) {
         return None;
     }
     let range = pages(at, len)?;
-    if advice == libc::MADV_DONTFORK {
+    if advice != libc::MADV_REMOVE {
         // A child finds something else at these addresses, which must not be replaced when they give way.
         return give(&range);
     }
@@ -274,7 +277,7 @@ fn madvise(args: &Args) -> Served {
 /// 6.13). What [`madvise`] looks at is not for what is mapped here, as in kernels before.
 fn advise_parts(args: &Args) -> Served {
     let [_, parts, count, advice, ..] = *args;
-    if !matches!(advice as i32, libc::MADV_REMOVE | libc::MADV_DONTFORK) {
+    if !matches!(advice as i32, libc::MADV_REMOVE | libc::MADV_DONTFORK | MADV_GUARD_INSTALL) {
         return None;
     }
     let each =
@@ -287,6 +290,19 @@ fn advise_parts(args: &Args) -> Served {
 fn seal(args: &Args) -> Served {
     let [at, len, ..] = *args;
     give(&pages(at, len)?)
+}
+
+/// `remap_file_pages(at, len, 0, page, flags)`: of the pool's pages the kernel would show those of other files, as it
+/// counts from the pool's beginning.
+fn rearrange(args: &Args) -> Served {
+    let [at, len, ..] = *args;
+    // As far as the kernel looks, which takes addresses within pages.
+    let range = pages(at & !(PAGE - 1), len.max(1))?;
+    let is_replica = |part: &Part| part.of.base.is_some() && part.within(&range).is_some();
+    if maps::some().is_some_and(|maps| maps.parts().iter().any(is_replica)) {
+        return Some(fail(libc::EINVAL));
+    }
+    give(&range)
 }
 
 /// `shmat(segment, at, flags)`, which may put memory in the place of what is mapped, as much as the segment has.
