@@ -28,6 +28,8 @@ promises! {
     a_ring_sees_files_that_were_open_and_that_are_opened: runs_with_the_daemon ring;
     /// Only who asked for a ring was looked at: what one that came over exec wrote ended with EBADF.
     a_ring_that_is_given_sees_them: runs_with_the_daemon given_ring;
+    /// Of threads that asked for a ring at once the second one was not kept until the first had handed over the files.
+    rings_of_several_threads_see_them: runs_with_the_daemon rings;
     a_library_that_is_loaded_later_is_served: runs_without_the_daemon loaded_later;
     programs_that_cannot_load_the_library_are_started: runs_with_the_daemon others_children;
 }
@@ -200,6 +202,29 @@ mod tasks {
         // It need not be one that the kernel knows.
         assert!(own_call!(libc::SYS_io_uring_enter, u64::MAX, 1, 0, 0) < 0);
         kernel_writes([before, made("after")]);
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn rings() {
+        const THREADS: usize = 4;
+        let files: Vec<_> = (0..8).map(|number| made(&number.to_string())).collect();
+        let start = std::sync::Barrier::new(THREADS);
+        std::thread::scope(|scope| {
+            for _ in 0..THREADS {
+                scope.spawn(|| {
+                    start.wait();
+                    let mut context = 0_u64;
+                    let set = unsafe { libc::syscall(libc::SYS_io_setup, 4, &raw mut context) };
+                    assert_eq!(set, 0);
+                    for file in &files {
+                        let fd = file.as_raw_fd().cast_unsigned().into();
+                        let args = [fd, b"ring".as_ptr() as u64, 4, 0];
+                        assert_eq!(kernels_call(libc::SYS_pwrite64, args), 4);
+                    }
+                });
+            }
+        });
     }
 
     /// As the kernel does for a ring.

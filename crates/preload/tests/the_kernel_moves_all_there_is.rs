@@ -95,6 +95,12 @@ mod tasks {
         assert_eq!(send(&File::open(name.path()).unwrap()), (-1, libc::EBADF));
         let appends = OpenOptions::new().append(true).open(name.path()).unwrap();
         assert_eq!(send(&appends), (-1, libc::EINVAL));
+        // What can't be read is looked at before what can't be written there.
+        let appended = OpenOptions::new().append(true).open(at("file")).unwrap();
+        let mut from = 0;
+        let (to, fd) = (appended.as_raw_fd(), appends.as_raw_fd());
+        assert_eq!(unsafe { libc::sendfile(to, fd, &raw mut from, 9) }, -1);
+        assert_eq!(Error::last_os_error().raw_os_error(), Some(libc::EBADF));
     }
 
     #[test]

@@ -4,6 +4,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// The process does what this library can't see (`io_uring`): everything is the kernel's at once.
 static ALL: AtomicBool = AtomicBool::new(false);
+/// All that was open before is the kernel's too.
+static ALL_ARE: AtomicBool = AtomicBool::new(false);
 /// Paths mean something else here than where the mounts were named.
 static ELSEWHERE: AtomicBool = AtomicBool::new(false);
 /// Calls under way after which paths may mean something else.
@@ -42,4 +44,14 @@ pub(crate) fn needs_all() -> bool {
 /// Has every file be the kernel's from the start, from now on.
 pub(crate) fn leave_files() {
     ALL.store(true, Ordering::Relaxed);
+}
+
+/// Whether every file is the kernel's, those too that were open before that was to be.
+pub(crate) fn has_all_files() -> bool {
+    ALL_ARE.load(Ordering::Acquire)
+}
+
+/// Every file is the kernel's by now.
+pub(crate) fn all_are_left() {
+    ALL_ARE.store(true, Ordering::Release);
 }

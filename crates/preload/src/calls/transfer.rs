@@ -241,8 +241,11 @@ fn send(args: &Args) -> Served {
         (Some(source), None) => {
             maps::mode(source.description.mount()) != Mode::Kernel || is_regular(out)
         }
-        // Where its position is asked for, it is the kernel's to move.
-        (None, Some(_)) => at != 0 && is_regular(from),
+        // Where its position is asked for, it is the kernel's to move, and where it can't be read, to refuse.
+        (None, Some(_)) => {
+            let reads = |other: Foreign| other.flags & libc::O_ACCMODE != libc::O_WRONLY;
+            at != 0 && is_regular(from) && Foreign::of(descriptor(from)).is_some_and(reads)
+        }
         (None, None) => false,
     };
     let apart = |fd| table::get(descriptor(fd)).is_some_and(|found| found.is(DIRECTORY | MAPPED));

@@ -264,9 +264,11 @@ fn other_call(number: i64, args: &Args) -> Served {
         libc::SYS_mremap => maps::mremap(args),
         libc::SYS_msync => maps::msync(args),
         libc::SYS_mprotect | libc::SYS_pkey_mprotect => maps::protect(number, args),
-        libc::SYS_madvise | libc::SYS_process_madvise | libc::SYS_mseal | libc::SYS_shmat => {
-            maps::of_memory(number, args)
-        }
+        libc::SYS_madvise
+        | libc::SYS_process_madvise
+        | libc::SYS_mseal
+        | libc::SYS_remap_file_pages
+        | libc::SYS_shmat => maps::of_memory(number, args),
         libc::SYS_sendfile => transfer::sendfile(args),
         libc::SYS_copy_file_range => transfer::copy_file_range(args),
         libc::SYS_tee => descriptors::of_two(&[(args[0], 0), (args[1], 0)]),
@@ -281,8 +283,8 @@ fn other_call(number: i64, args: &Args) -> Served {
         | libc::SYS_io_uring_enter
         | libc::SYS_io_uring_register
         | libc::SYS_io_setup => {
-            if !left::needs_all() {
-                kernel::give_all();
+            if !left::has_all_files() {
+                kernel::give_all_at_once();
             }
             None
         }

@@ -16,7 +16,7 @@ use crate::base::left;
 use crate::base::lock::Lock;
 use crate::base::say::say;
 use crate::base::sys::{Ret, fail, sys};
-use crate::fds::table::{self, DIRECTORY, IN_KERNEL, InUse, MAPPED, SHARED};
+use crate::fds::table::{self, BRIEFLY, DIRECTORY, IN_KERNEL, InUse, MAPPED, Quiet, SHARED};
 use crate::fds::{locks, shown};
 use crate::mounts::{self, Mount, ctx, places};
 use crate::numbers::{self, limits, words};
@@ -55,6 +55,19 @@ pub(crate) fn give_all() {
     numbers::stop();
     left::leave_files();
     take_all(SHARED);
+}
+
+/// As [`give_all`], before a call after which the kernel may do something with any file without another call:
+/// those too that other threads are opening at this moment. Of several threads that make such a call each waits for
+/// that.
+pub(crate) fn give_all_at_once() {
+    give_all();
+    let quiet = Quiet::of_call();
+    // A thread that stays inside has found the file that it opens the kernel's, or waits for another process.
+    quiet.wait(BRIEFLY);
+    take_all(SHARED);
+    drop(quiet);
+    left::all_are_left();
 }
 
 /// A new placeholder: the lowest free number.
