@@ -156,6 +156,8 @@ fn mappings_in_pieces_are_made_shorter() {
 }
 
 mod tasks {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use super::*;
 
     fn place() -> PathBuf {
@@ -196,7 +198,26 @@ mod tasks {
         }
         // The pool is 16,384 pages and more.
         assert!(pages() < before + 8192, "{} pages after {before}", pages());
-        assert_eq!(fs::read(&path).unwrap()[PAGE], 22);
+        // A thread that stores meanwhile met what was shut, and the program ended.
+        let (is_done, file) = (AtomicBool::new(false), open(&path));
+        let other = self::map(&file, PAGE);
+        let stored = std::thread::scope(|scope| {
+            let stores = scope.spawn(|| {
+                let mut stored = 0_u64;
+                let at = other.as_mut_ptr().cast::<u64>();
+                while !is_done.load(Ordering::Relaxed) {
+                    stored += 1;
+                    unsafe { at.write_volatile(stored) };
+                    assert_eq!(unsafe { at.read_volatile() }, stored);
+                }
+                stored
+            });
+            (0..20).for_each(|_| start());
+            is_done.store(true, Ordering::Relaxed);
+            stores.join().unwrap()
+        });
+        let bytes = fs::read(&path).unwrap();
+        assert_eq!((&bytes[..8], bytes[PAGE]), (&stored.to_le_bytes()[..], 42));
     }
 
     fn map_at<'a>(at: usize, file: &File, len: usize, flags: i32, offset: usize) -> &'a mut [u8] {

@@ -201,6 +201,17 @@ pub(crate) extern "C" fn touched(at: u64) -> bool {
     std::panic::catch_unwind(|| is_there_now(at)).unwrap_or(false)
 }
 
+/// The program has touched an address that may not be touched so; true where that was a mapping's, which was shut
+/// for a thread that started a program, in vain ([`maps::suspend`]). That one keeps all others out until it is open
+/// again. For a thread that is not inside.
+pub(crate) extern "C" fn touched_shut(at: u64) -> bool {
+    let _depth = thread::Inside::new();
+    let _inside = table::Serving::new();
+    let page = at..at.saturating_add(1);
+    let is_mapped = maps::lock().parts().iter().any(|part| part.within(&page).is_some());
+    is_mapped && is_first(at)
+}
+
 fn is_there_now(at: u64) -> bool {
     let page = at..at.saturating_add(1);
     let mut maps = maps::lock();

@@ -763,6 +763,7 @@ pub(crate) fn resume() {
             part.shown = again().unwrap_or(Shown::ALL);
         },
     );
+    growing::changed();
     drop(maps);
     drop(ended);
 }

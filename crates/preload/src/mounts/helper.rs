@@ -14,11 +14,13 @@ use std::arch::asm;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crate::base::sys::{Ret, fail, sys};
+use crate::base::sys::{Fd, Ret, fail, sys};
 use crate::base::thread::{self, current};
 use crate::mounts::{self, MOUNTS_MAX};
 
 const SIGSET_BYTES: u64 = 8;
+/// Bytes of `/proc/PID/stat` up to its state, at most.
+const STAT_BYTES: usize = 64;
 /// Shares all that threads share; gets storage of its own.
 const FLAGS: i32 = libc::CLONE_VM
     | libc::CLONE_FS
@@ -257,5 +259,24 @@ pub(crate) fn has_other_threads() -> bool {
     // SAFETY: zeroes are a valid value, which the kernel has filled.
     let found = unsafe { found.assume_init() };
     // A folder for each thread, itself and the one above.
-    got != 0 || found.st_nlink != 3 + count()
+    let known = 3 + count();
+    got != 0 || found.st_nlink != known + u64::from(found.st_nlink > known && has_first_ended())
+}
+
+/// Whether the process' first thread has ended: it is counted until the process has.
+fn has_first_ended() -> bool {
+    let process = sys!(libc::SYS_getpid);
+    if process == sys!(libc::SYS_gettid) {
+        return false;
+    }
+    let path = format!("/proc/self/task/{process}/stat\0");
+    let mut text = [0_u8; STAT_BYTES];
+    let flags = libc::O_RDONLY | libc::O_CLOEXEC;
+    let file = Fd::new(sys!(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, 0));
+    let read = |file: &Fd| sys!(libc::SYS_read, file.number(), text.as_mut_ptr(), STAT_BYTES);
+    let len = file.as_ref().map(read).and_then(|len| usize::try_from(len).ok());
+    let text = text.get(..len.unwrap_or(0)).unwrap_or_default();
+    // After the name, which may have any bytes in it.
+    let state = text.iter().rposition(|byte| *byte == b')').and_then(|at| text.get(at + 2));
+    matches!(state, Some(b'Z' | b'X'))
 }

@@ -16,7 +16,7 @@ use crate::base::guard;
 use crate::base::lock::Lock;
 use crate::base::sys::{Args, Ret, fail, sys};
 use crate::base::thread::{self, FAULTS, Thread, current};
-use crate::maps::growing;
+use crate::maps::{self, growing};
 use crate::process::place::ShownPlace;
 use crate::process::{exec_call, masks};
 
@@ -24,6 +24,8 @@ const SIGNALS: usize = 65;
 /// What is blocked, as the kernel tells it, where all signals are but those of faults.
 const BLOCKED: u64 = !(FAULTS | 1 << (libc::SIGKILL - 1) | 1 << (libc::SIGSTOP - 1));
 pub(super) const SIGSET_BYTES: u64 = 8;
+/// What is there may not be touched so, as the kernel tells it.
+const SEGV_ACCERR: i32 = 2;
 /// The kernel's flag that says that there is a way back from a handler; libc sets it always.
 const SA_RESTORER: u64 = 0x0400_0000;
 
@@ -303,6 +305,9 @@ extern "C" fn arrived(signal: i32, info: *mut libc::siginfo_t, context: *mut c_v
         if signal == libc::SIGBUS && code == libc::BUS_ADRERR && is_shown_now(thread, info) {
             return;
         }
+        if signal == libc::SIGSEGV && code == SEGV_ACCERR && is_open_again(thread, info) {
+            return;
+        }
     } else if thread.depth.load(Ordering::Relaxed) == 1 && can_wait(thread, signal) {
         // SAFETY: as above.
         unsafe { put_off(thread, signal, info, context) };
@@ -331,7 +336,20 @@ fn is_of_a_slot(info: *mut libc::siginfo_t) -> bool {
 /// Whether what an instruction of the program has touched beyond the end of what a mapping shows is the
 /// file's by now, and shown: it is run again.
 fn is_shown_now(thread: &Thread, info: *mut libc::siginfo_t) -> bool {
-    if thread.depth.load(Ordering::Relaxed) != 0 || !growing::is_used() {
+    growing::is_used() && is_there(thread, info, growing::touched)
+}
+
+/// Whether what it has touched was shut for another thread that was about to start a program, and is open again.
+fn is_open_again(thread: &Thread, info: *mut libc::siginfo_t) -> bool {
+    maps::are_some() && is_there(thread, info, growing::touched_shut)
+}
+
+fn is_there(
+    thread: &Thread,
+    info: *mut libc::siginfo_t,
+    touched: extern "C" fn(u64) -> bool,
+) -> bool {
+    if thread.depth.load(Ordering::Relaxed) != 0 {
         return false;
     }
     // SAFETY: the kernel hands it over, valid while the handler runs.
@@ -340,7 +358,7 @@ fn is_shown_now(thread: &Thread, info: *mut libc::siginfo_t) -> bool {
     let at = unsafe { info.si_addr() };
     // Nobody waits for this thread in there, as in a call; no signal need be put off.
     let before = set_mask(u64::MAX);
-    let again = thread::on_own_stack(growing::touched, at as u64);
+    let again = thread::on_own_stack(touched, at as u64);
     set_mask(before);
     again
 }
