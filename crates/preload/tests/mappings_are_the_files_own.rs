@@ -204,7 +204,7 @@ mod tasks {
         let stored = std::thread::scope(|scope| {
             let stores = scope.spawn(|| {
                 let mut stored = 0_u64;
-                let at = other.as_mut_ptr().cast::<u64>();
+                let at = other.as_mut_ptr().cast::<libc::c_void>().cast::<u64>();
                 while !is_done.load(Ordering::Relaxed) {
                     stored += 1;
                     unsafe { at.write_volatile(stored) };

@@ -19,6 +19,14 @@ use crate::paths::descriptor;
 use crate::process::{confined, masks, signals};
 use crate::text::objects;
 
+/// Calls on memory, of whatever is mapped there.
+const OF_MEMORY: &[i64] = &[
+    libc::SYS_madvise,
+    libc::SYS_process_madvise,
+    libc::SYS_mseal,
+    libc::SYS_remap_file_pages,
+    libc::SYS_shmat,
+];
 const CWD: u64 = libc::AT_FDCWD as u64;
 /// Attempts before a name that changes hands all the time is given up.
 const ATTEMPTS: u32 = 16;
@@ -264,11 +272,7 @@ fn other_call(number: i64, args: &Args) -> Served {
         libc::SYS_mremap => maps::mremap(args),
         libc::SYS_msync => maps::msync(args),
         libc::SYS_mprotect | libc::SYS_pkey_mprotect => maps::protect(number, args),
-        libc::SYS_madvise
-        | libc::SYS_process_madvise
-        | libc::SYS_mseal
-        | libc::SYS_remap_file_pages
-        | libc::SYS_shmat => maps::of_memory(number, args),
+        _ if OF_MEMORY.contains(&number) => maps::of_memory(number, args),
         libc::SYS_sendfile => transfer::sendfile(args),
         libc::SYS_copy_file_range => transfer::copy_file_range(args),
         libc::SYS_tee => descriptors::of_two(&[(args[0], 0), (args[1], 0)]),
