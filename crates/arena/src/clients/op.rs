@@ -48,12 +48,6 @@ impl<'a> Op<'a> {
         self.settler = Some(settler);
     }
 
-    /// Gives the operation, which has just begun, another kind.
-    pub fn set_kind(&mut self, kind: u32) {
-        self.kind = kind;
-        self.record.set_phase(kind, Phase::Prepared);
-    }
-
     /// What lock words name while this operation holds them.
     #[must_use]
     pub fn owner(&self) -> Owner {

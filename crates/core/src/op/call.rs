@@ -98,6 +98,7 @@ impl From<u32> for By<'_> {
 
 impl Fs {
     /// Starts an operation that may change the pool.
+    #[inline]
     pub(crate) fn begin(&self, kind: OpKind, ctx: &Ctx) -> Result<Call<'_>> {
         if self.options.read_only {
             return Err(Error::ReadOnly);
@@ -106,6 +107,7 @@ impl Fs {
     }
 
     /// Starts an operation that only needs locks.
+    #[inline]
     pub(crate) fn begin_read(&self, kind: OpKind, ctx: &Ctx) -> Result<Call<'_>> {
         self.check_open()?;
         if self.arena().pressure() > 0 {
@@ -115,6 +117,7 @@ impl Fs {
     }
 
     /// An operation whether the file system is open or being closed.
+    #[inline]
     pub(crate) fn call(&self, kind: OpKind, ctx: &Ctx) -> Call<'_> {
         let op = self.op(kind, ctx.hint);
         Call { op, kind, now_ns: ctx.now_ns, hint: ctx.hint, health: self.health() }
@@ -123,13 +126,17 @@ impl Fs {
     /// An operation that knows all slots that others may lead it to.
     #[inline]
     pub(crate) fn op(&self, kind: OpKind, hint: u32) -> Op<'_> {
-        let known = self.passes.meeting.known.load(Ordering::Acquire);
-        let mut op = self.client.op(kind.with_known(known), hint);
-        op.set_settler(self);
-        if slots_to_know(self.arena()) != known.into() {
-            op.set_kind(kind.with_known(self.meet_slots()));
+        loop {
+            let known = self.passes.meeting.known.load(Ordering::Acquire);
+            let mut op = self.client.op(kind.with_known(known), hint);
+            // Asked when the record says so: who adds one waits for it from then on.
+            if slots_to_know(self.arena()) <= known.into() {
+                op.set_settler(self);
+                return op;
+            }
+            drop(op);
+            self.meet_slots();
         }
-        op
     }
 
     /// How the slots are, as far as any client knows.
