@@ -1,5 +1,6 @@
 //! `novale umount`: takes mounts away and waits for their daemons to close the pools.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -170,14 +171,22 @@ fn not_mounted(target: &Path, how: Unmount, error: MountError) -> Result<Daemon>
         }
     }
     let held = HeldSlots::of(&process);
-    Ok(Daemon { process, device: devices.first().copied(), held, was_cut: how == Unmount::ByForce })
+    Ok(Daemon {
+        process,
+        device: devices.first().copied(),
+        source: None,
+        held,
+        was_cut: how == Unmount::ByForce,
+    })
 }
 
 /// A mount's daemon.
 struct Daemon {
     process: Process,
-    /// The mount's, which all mounts of the same daemon have.
+    /// The mount's, which all mounts of the same daemon have; when it is gone, a mount of another pool may get it.
     device: Option<(u32, u32)>,
+    /// What it is mounted from.
+    source: Option<OsString>,
     /// By which it is seen afterwards that the pool was closed.
     held: Option<HeldSlots>,
     /// No mount keeps it at work.
@@ -197,7 +206,8 @@ impl Daemon {
         // What another user's daemon has open is not looked at.
         let held = if entry.is_believed() { HeldSlots::of(&process) } else { None };
         let was_cut = how == Unmount::ByForce;
-        Some(Self { process, device: Some(entry.device), held, was_cut })
+        let (device, source) = (Some(entry.device), Some(entry.source.clone()));
+        Some(Self { process, device, source, held, was_cut })
     }
 
     fn pid(&self) -> u32 {
@@ -254,7 +264,11 @@ impl Daemon {
             return Ok(None);
         }
         let table = MountTable::read().context("/proc/self/mountinfo")?;
-        let other = table.of_kind(KIND).find(|entry| Some(entry.device) == self.device);
+        let is_it = |entry: &&MountEntry| {
+            Some(entry.device) == self.device
+                && self.source.as_ref().is_none_or(|source| *source == entry.source)
+        };
+        let other = table.of_kind(KIND).find(is_it);
         Ok(other.map(|entry| entry.target.clone()))
     }
 
