@@ -229,9 +229,11 @@ mod tasks {
         };
         paths.iter().for_each(start);
         let before = has();
-        for _ in 0..5 {
+        for _ in 0..20 {
             paths.iter().for_each(start);
         }
-        assert_eq!(has(), before);
+        // The allocator's own mappings come and go beside them, one or two.
+        let after = has();
+        assert!(after.0 == before.0 && after.1 < before.1 + 10, "{before:?} {after:?}");
     }
 }
