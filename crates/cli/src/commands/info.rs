@@ -14,6 +14,7 @@ use crate::base::words::of_stopped;
 use crate::commands::set;
 use crate::holders::ask;
 use crate::holders::facts::Facts;
+use crate::holders::held_slots::LeftOpen;
 use crate::holders::holder;
 use crate::holders::patience::patiently;
 use crate::pools::memory;
@@ -419,9 +420,6 @@ fn state(facts: &PoolFacts) -> String {
         }
         None if facts.clean => "closed clean".to_owned(),
         None if facts.given_up.is_some() => "not closed clean".to_owned(),
-        None if facts.buffered_left => "not closed clean, and bytes that were only buffered may not be in it: \
-                                        the next mount writes them there, unless the machine is restarted before"
-            .to_owned(),
-        None => "not closed clean: the next mount recovers it".to_owned(),
+        None => LeftOpen { has_buffered: facts.buffered_left }.in_words().to_owned(),
     }
 }

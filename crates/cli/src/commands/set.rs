@@ -5,6 +5,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use novale_core::Mode;
 use rustix::fs::{XattrFlags, getxattr, removexattr, setxattr};
 use rustix::io::Errno;
 use serde::Serialize;
@@ -19,9 +20,6 @@ const OWN_MODE: &str = "system.novale.mode";
 const DEFAULT_MODE: &str = "system.novale.default-mode";
 /// Room for the name of any method.
 const NAME_BYTES_MAX: usize = 64;
-
-/// The mode in which all is durable at once.
-const STRICT: &str = "strict";
 
 /// How a file is written, as JSON shows it.
 #[derive(Debug, Serialize)]
@@ -148,7 +146,9 @@ pub(crate) fn show(files: &[FileFacts], json: bool) -> Result<()> {
         match (&file.own_mode, &file.mount_mode) {
             (Some(own), Some(_)) => say!("{path}: {own}, its own choice")?,
             (None, Some(mode)) => say!("{path}: {mode}, the mount's default")?,
-            (Some(own), None) if own == STRICT => say!("{path}: strict, its own choice")?,
+            (Some(own), None) if own == Mode::Strict.name() => {
+                say!("{path}: strict, its own choice")?;
+            }
             (Some(own), None) => say!(
                 "{path}: strict, for the mount has no mode; its own choice, {own}, counts in one that has \
                  (-o mode=strict or buffered)"

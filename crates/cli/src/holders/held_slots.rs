@@ -21,6 +21,17 @@ pub(crate) struct LeftOpen {
     pub(crate) has_buffered: bool,
 }
 
+impl LeftOpen {
+    pub(crate) fn in_words(self) -> &'static str {
+        if self.has_buffered {
+            "not closed clean, and bytes that were only buffered may not be in it: the next mount writes them there, \
+             unless the machine is restarted before"
+        } else {
+            "not closed clean: the next mount recovers it"
+        }
+    }
+}
+
 /// Slots of one pool, opened a second time.
 #[derive(Debug)]
 pub(crate) struct HeldSlots(Vec<File>);
@@ -90,7 +101,8 @@ impl Described {
         let number = |name| word(name).parse().unwrap_or_default();
         Self {
             is_written: flags & ACCESS == READ_WRITE,
-            is_locked: word("lock:").contains("FLOCK"),
+            // A line for each of its locks.
+            is_locked: text.lines().any(|l| l.starts_with("lock:") && l.contains("FLOCK")),
             place: (number("mnt_id:"), number("ino:")),
         }
     }
@@ -114,7 +126,8 @@ mod tests {
         assert!(locked.is_locked && !locked.is_written_at(locked.place));
         assert!(of("02104002", 9, "").is_written_at(locked.place));
         assert!(!of("02104002", 8, "").is_written_at(locked.place));
-        let both = of("02104002", 9, lock);
+        let more = "lock:\t1: POSIX  ADVISORY  READ 811 00:1b:9 0 0\n";
+        let both = of("02104002", 9, &format!("{more}{lock}"));
         assert!(both.is_locked && both.is_written_at(locked.place));
     }
 }

@@ -15,7 +15,7 @@ use crate::base::progress::spin;
 use crate::holders::ask::{self, Stuck};
 use crate::holders::elsewhere;
 use crate::holders::facts::Facts;
-use crate::holders::held_slots::{HeldSlots, LeftOpen};
+use crate::holders::held_slots::HeldSlots;
 use crate::holders::holder::{self, Process};
 use crate::holders::servers::{self, server_of, started_for};
 use crate::holders::users;
@@ -217,16 +217,10 @@ impl Daemon {
     /// Waits for the daemon, and looks whether it left the pool clean.
     fn close(&self, target: &Path, limit: Duration) -> Result<()> {
         self.wait(target, limit)?;
-        match self.held.as_ref().and_then(HeldSlots::left_open) {
-            None => Ok(()),
-            Some(LeftOpen { has_buffered: false }) => {
-                bail!("the pool was not closed clean: the next mount recovers it")
-            }
-            Some(LeftOpen { has_buffered: true }) => bail!(
-                "the pool was not closed clean, and bytes that were only buffered may not be in it: the next \
-                 mount writes them there, unless the machine is restarted before"
-            ),
+        if let Some(left) = self.held.as_ref().and_then(HeldSlots::left_open) {
+            bail!("the pool was {}", left.in_words());
         }
+        Ok(())
     }
 
     fn wait(&self, target: &Path, limit: Duration) -> Result<()> {
