@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use novale_core::{
     Ctx, Error, Fs, Ino, MkfsOptions, NewInode, Node, OpenOptions, Placement, Result, SetXattr,
-    UpdatePolicy, mkfs,
+    UpdatePolicy, inspect, mkfs, saved_wear,
 };
 use novale_layout::{FileKind, PmAddr, RoFeature, SUPERBLOCK_BYTES, Superblock};
 use novale_pm::{Pm, PmOptions, SlotSpec, survive_failing_slots};
@@ -153,6 +153,25 @@ fn nothing_acknowledged_on_the_other_slot_is_lost() {
         let [whole, later, lost] = count_read(fs, &files, update);
         assert!(later == 300 && lost > 0, "{whole} whole, {later} later, {lost} lost");
     }
+}
+
+/// The wear of the slot that stays, since it was saved last, was forgotten: closing ended before that.
+#[test]
+fn the_wear_of_the_other_slot_is_kept() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let fs = opened(made(dir.path()), UpdatePolicy::Cow);
+    let file = create(&fs, &CTX, Ino::ROOT, "f", FileKind::File).unwrap();
+    fs.write(&CTX, file, 0, &vec![1; 300_000]).unwrap();
+    cut(dir.path(), 1);
+    fs.pm().set_failed(0b10);
+    let counted = fs.wear().unwrap()[0];
+    assert!(matches!(fs.close(), Err(Error::Lost(at)) if at.slot() == 1));
+    drop(fs);
+    let [left, _] = paths(dir.path()).map(|path| Some(SlotSpec::new(path)));
+    let pm = Pm::open_some(&[left, None]).unwrap();
+    let info = inspect(&pm).unwrap();
+    assert!(!info.clean);
+    assert!(saved_wear(&pm, &info).unwrap()[0] >= counted);
 }
 
 /// What a pool has not used before is said in the superblock first, of which a copy may be lost.

@@ -421,6 +421,7 @@ impl Fs {
             return Ok(());
         }
         if failed != 0 {
+            self.pm.fence(self.store_wear()?).end();
             // It is not closed clean: what the slot had is lost, and no saved state may say otherwise.
             return self.lost(Health::default());
         }

@@ -123,10 +123,16 @@ impl Fs {
         Ok(())
     }
 
-    /// Stores the slots' next wear lines; nobody else does meanwhile.
+    /// Stores the slots' next wear lines; nobody else does meanwhile. A slot that has failed gets none: its file
+    /// may hold something else by now.
+    ///
+    /// No commit depends on a wear line, and one that is torn leaves the one before. So it may be stored at any
+    /// time, also of a pool that is left as after a crash.
     pub(crate) fn store_wear(&self) -> Result<Flushed> {
-        let lines = self.allocator.wear.next_lines(self.arena())?;
-        Ok((0..).zip(lines).fold(Flushed::none(), |pending, (slot, line)| {
+        let failed = self.failed_slots();
+        let lines = (0..).zip(self.allocator.wear.next_lines(self.arena())?);
+        let lines = lines.filter(|(slot, _): &(u8, _)| failed >> slot & 1 == 0);
+        Ok(lines.fold(Flushed::none(), |pending, (slot, line)| {
             let bytes = line.encode(self.seed.addr(PmAddr::new(slot, 0)));
             pending.and(self.pm.stream(WearLine::addr(slot, line.seq), &bytes, Purpose::Other))
         }))
