@@ -141,7 +141,6 @@ fn what_does_not_fit_or_is_not_there_is_refused() {
     pool(&scratch, &["a", "b"]);
     novale(&["mkfs", "--size", "2M", "--quiet", &other]).ok();
     novale(&["slot", "add", &other, &a, &b]).refused(1, &["a slot of another pool", "--force"]);
-    novale(&["slot", "remove", &other, &a, &b]).refused(1, &["belongs to pool"]);
     novale(&["slot", "replace", &b, &other, &a]).refused(1, &["a slot of another pool", "--force"]);
     novale(&["slot", "add", "--size", "512K", &d, &a, &b]).refused(1, &["needs at least 1.0 MiB"]);
     novale(&["slot", "replace", "--size", "1M", &b, &d, &a])
@@ -151,7 +150,7 @@ fn what_does_not_fit_or_is_not_there_is_refused() {
     fs::write(&d, vec![0; 3 << 20]).unwrap();
     let size = novale(&["slot", "add", "--size", "2M", &d, &a, &b]);
     size.refused(1, &["is there and has 3.0 MiB, not 2.0 MiB"]);
-    novale(&["slot", "remove", &b, &other]).refused(1, &["belongs to pool"]);
+    novale(&["slot", "remove", &b, &other]).refused(1, &["a slot of another pool"]);
     novale(&["slot", "add", &d, &a]).refused(1, &["missing: slot 1"]);
     // One of the two slots has room for what is in both, but not for twice as much.
     let open = Pool::open(&[&a, &b]).unwrap();
@@ -172,6 +171,69 @@ fn what_does_not_fit_or_is_not_there_is_refused() {
         novale(&call).refused(1, &["No such file"]);
     }
     patch_out(&scratch, &other);
+}
+
+/// A removal of what never was a slot was done already; another pool's slot, a text file and a directory were damaged,
+/// or the pool in use; and what was to be taken back was kept.
+#[test]
+fn what_is_none_of_the_pools_slots_is_called_what_it_is() {
+    let Some(scratch) = Scratch::for_mount("what_is_none_of_the_pools_slots") else { return };
+    let _alone = alone();
+    let names = ["a", "b", "c", "other", "never", "note", "zeroes", "new"];
+    let slots = names.map(|name| scratch.slot(name));
+    let [a, b, c, other, never, note, zeroes, new] = slots.each_ref().map(String::as_str);
+    pool(&scratch, &["a", "b"]);
+    novale(&["slot", "add", "--size", "2M", c, a, b]).ok();
+    novale(&["slot", "remove", c, a, b]).ok();
+    novale(&["mkfs", "--size", "2M", "--quiet", other]).ok();
+    fs::write(note, "a text").unwrap();
+    fs::write(zeroes, vec![0; 2 << 20]).unwrap();
+    let (dir, whole) = (scratch.dir(), "the pool is whole without it");
+    let strangers = [
+        (never, "is not there"),
+        (note, "holds no pool, but 6 bytes"),
+        (zeroes, "holds no pool, only zeroes"),
+        (other, "is a slot of another pool"),
+        (&dir, "is a directory"),
+    ];
+    for is_mounted in [false, true] {
+        let pool = if is_mounted { &[&dir[..]][..] } else { &[a, b] };
+        if is_mounted {
+            novale(&["mount", a, b, &dir]).ok();
+        }
+        for (stranger, what) in strangers.into_iter().filter(|(path, _)| *path != pool[0]) {
+            let remove = [&["slot", "remove", stranger], pool].concat();
+            novale(&remove).refused(1, &[whole, what]);
+            novale(&[&remove[..], &["--cancel"]].concat()).refused(1, &[whole, what]);
+            let replace = [&["slot", "replace", "--size", "2M", stranger, new], pool].concat();
+            novale(&replace).refused(1, &[whole, what]);
+        }
+        let again = novale(&[&["slot", "remove", c], pool].concat()).ok();
+        assert!(again.contains("already done: removed"), "{again}");
+        let gone = novale(&[&["slot", "remove", "--cancel", c], pool].concat());
+        gone.refused(1, &["out of the pool already", "slot add"]);
+        let gone = novale(&[&["slot", "replace", "--size", "2M", c, new], pool].concat());
+        gone.refused(1, &["no slot of the pool any more"]);
+        let others = if is_mounted { pool } else { &[a] };
+        let kept = novale(&[&["slot", "remove", "--cancel", b], others].concat()).ok();
+        assert!(kept.contains("nothing to take back"), "{kept}");
+        novale(&[&["slot", "add", "--size", "300T", new], pool].concat())
+            .refused(1, &["more than a slot may have, 256.0 TiB"]);
+        assert!(!Path::new(new).exists());
+    }
+    fs::create_dir(scratch.in_dir("below")).unwrap();
+    let below = scratch.in_dir("below").display().to_string();
+    novale(&["slot", "add", "--size", "2M", new, &below])
+        .refused(1, &["lies in the pool that is mounted on", "name that directory"]);
+    novale(&["umount", &dir]).ok();
+    for call in [&["slot", "add", "--size", "2M", new, &dir][..], &["slot", "status", &dir]] {
+        novale(call).refused(1, &["a directory on which no pool is mounted"]);
+    }
+    novale(&["mkfs", "--size", "300T", new]).refused(1, &["more than a slot may have"]);
+    // A sound slot of another pool is not the one that is lost: whoever named it by mistake lost the right one.
+    novale(&["slot", "replace", "--lost", "--size", "2M", other, new, a])
+        .refused(1, &["a slot of another pool"]);
+    slots_are(&[a, b]);
 }
 
 /// One that is there and is no slot any more.

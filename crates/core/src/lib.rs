@@ -44,7 +44,7 @@ pub use life::slots::{
     replace_slot, room_to_leave, set_leaving, set_leaving_for, slot_header, slot_waits,
     take_back_slot, take_lost_place,
 };
-pub use life::wear::{live_wear, saved_wear};
+pub use life::wear::{live_wear, saved_wear, was_slot_of};
 pub use map::fill::MappedRun;
 pub use map::hold::HoldId;
 pub use map::write_back::{BufferUse, WriteBack, WrittenBack};

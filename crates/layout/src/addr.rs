@@ -20,6 +20,9 @@ impl PmAddr {
     /// No address.
     pub const NULL: Self = Self(0);
 
+    /// Bytes of the longest slot: 256 TiB.
+    pub const SLOT_BYTES_MAX: u64 = 1 << BYTE_BITS;
+
     /// The address of a byte of a slot.
     ///
     /// # Panics

@@ -5,10 +5,11 @@ mod in_use;
 mod lost;
 mod mapped;
 mod status;
+mod stranger;
 
 use std::path::PathBuf;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use novale_fuse::{KIND, MountTable};
 
 use crate::base::args::SlotCommand;
@@ -38,5 +39,22 @@ fn named(given: &[PathBuf]) -> Result<Vec<PathBuf>> {
     let dir = std::path::absolute(only).context("the directory's path")?;
     let table = MountTable::read().context("/proc/self/mountinfo")?;
     let mount = table.top(&dir).filter(|mount| mount.kind == KIND);
-    Ok(mount.map_or_else(|| given.to_vec(), ask::slots_of))
+    if let Some(mount) = mount {
+        return Ok(ask::slots_of(mount));
+    }
+    if let Some(mount) = table.of_kind(KIND).find(|mount| dir.starts_with(&mount.target)) {
+        bail!(
+            "{} lies in the pool that is mounted on {}: name that directory",
+            dir.display(),
+            mount.target.display()
+        );
+    }
+    if dir.is_dir() {
+        bail!(
+            "{} is a directory on which no pool is mounted: name the slots that the pool has, or the directory that \
+             it is mounted on",
+            dir.display()
+        );
+    }
+    Ok(given.to_vec())
 }

@@ -6,6 +6,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use novale_layout::PmAddr;
 use novale_posix::{make_slot_file, what_it_holds};
 
 use crate::base::size::show_size;
@@ -95,6 +96,14 @@ pub(crate) fn head_of(file: &File) -> Result<Vec<u8>> {
 pub(crate) fn check_room(paths: &[PathBuf], lens: &[u64]) -> Result<()> {
     let mut needs: Vec<Need> = Vec::new();
     for (path, len) in paths.iter().zip(lens) {
+        if *len > PmAddr::SLOT_BYTES_MAX {
+            bail!(
+                "{}: {} is more than a slot may have, {}: give a smaller --size, and name more slots",
+                path.display(),
+                show_size(*len),
+                show_size(PmAddr::SLOT_BYTES_MAX)
+            );
+        }
         let there = fs::metadata(path).ok();
         if there.as_ref().is_some_and(|file| !file.is_file()) {
             continue;

@@ -8,7 +8,7 @@
 use std::sync::atomic::Ordering;
 
 use novale_arena::{Arena, Off};
-use novale_layout::{PmAddr, Seed, WearLine};
+use novale_layout::{MAX_SLOTS, PmAddr, Seed, WearLine};
 use novale_pm::{Flushed, Pm, Purpose};
 use novale_policy::Placement;
 
@@ -53,6 +53,20 @@ fn newest_in(pm: &Pm, seed: Seed, slot: u8) -> Result<WearLine> {
 pub fn saved_wear(pm: &Pm, info: &PoolInfo) -> Result<Vec<u64>> {
     let seed = Seed::pool(&info.uuid);
     info.slots.iter().map(|slot| Ok(newest(pm, seed, slot.index)?.lines)).collect()
+}
+
+/// Whether a slot that is mapped alone was one of a pool's: its wear lines say so, which stay when it goes.
+///
+/// # Errors
+/// [`Error::Damaged`](crate::Error::Damaged) where they can't be read.
+pub fn was_slot_of(pm: &Pm, pool: &[u8; 16]) -> Result<bool> {
+    let seed = Seed::pool(pool);
+    for slot in 0..MAX_SLOTS {
+        if newest_of(pm, seed.addr(PmAddr::new(slot, 0)))?.seq > 0 {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// As [`saved_wear`], of a pool that is open in `arena`, up to now; none where it is being opened.

@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use crate::base::args::{NewSlotArgs, SlotAddArgs, SlotRemoveArgs, SlotReplaceArgs};
 use crate::base::size::show_size;
+use crate::commands::slot::stranger::{Outside, outside};
 use crate::commands::slot::{in_use, lost, named};
 use crate::holders::holder;
 use crate::mounts::leaving::{settle, with_bar};
@@ -68,12 +69,13 @@ pub(super) fn remove(args: &SlotRemoveArgs) -> Result<()> {
     let old = as_named(one(&args.slot)?, &args.slots, &given);
     let pool = with(&old, &given)?;
     slots::refuse_twice(&pool)?;
+    let others = without(&pool, &old);
+    if outside(&old, &others)? == Some(Outside::Gone) {
+        refuse_cancel(args.cancel, &old)?;
+        return tell(args.json, "removed", true, None, &old);
+    }
     if let Some(mounted) = in_use::find(&pool)? {
         return mounted.remove(args, &old);
-    }
-    let others = without(&pool, &old);
-    if !args.cancel && is_gone(&old) && slots::find(&others).is_ok() {
-        return tell(args.json, "removed", true, None, &old);
     }
     let lock = holder::lock(&pool)?;
     identify(&pool, &old)?;
@@ -86,6 +88,17 @@ pub(super) fn remove(args: &SlotRemoveArgs) -> Result<()> {
     with_bar(&only, |helpers| Ok(changing::remove(&pool, &old, helpers)?))?;
     settle(&others, &only);
     tell(args.json, "removed", false, None, &old)
+}
+
+/// There is nothing to take back of a removal that has come to its end.
+fn refuse_cancel(cancel: bool, old: &Path) -> Result<()> {
+    if cancel {
+        bail!(
+            "{} is out of the pool already: add it, to have it back (novale slot add)",
+            old.display()
+        );
+    }
+    Ok(())
 }
 
 pub(super) fn replace(args: &SlotReplaceArgs) -> Result<()> {
@@ -102,6 +115,9 @@ pub(super) fn replace(args: &SlotReplaceArgs) -> Result<()> {
         && let Some(slot) = place_of(&without(&with(&new, &pool)?, &old), &new)
     {
         return tell(args.new.json, "replaced", true, Some(slot), &new);
+    }
+    if outside(&old, &without(&pool, &old))? == Some(Outside::Gone) {
+        bail!("{} is no slot of the pool any more, which is whole without it", old.display());
     }
     let coming = ComingSlot::new(&args.new, &new, Some(&old));
     if let Some(mounted) = in_use::find(&pool)? {
@@ -389,6 +405,10 @@ pub(super) fn tell(
     };
     match (done.as_str(), slot) {
         (_, Some(slot)) => say!("{done}: slot {slot} is {}", facts.path),
+        ("not leaving", None) => say!("nothing to take back: no slot of the pool is leaving"),
+        ("not being replaced", None) => {
+            say!("nothing to take back: {} is not being replaced", facts.path)
+        }
         (_, None) if facts.done == "removed" => {
             say!("{done}: {} is no slot of the pool any more", facts.path)
         }

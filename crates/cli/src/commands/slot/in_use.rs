@@ -254,7 +254,12 @@ impl Mounted {
         let there = slots.iter().zip(paths).next_back().filter(|(_, path)| path.as_path() == new);
         self.refuse_read_only()?;
         if cancel {
-            let (slot, path) = there.context("no slot is being replaced by that one")?;
+            let (slot, path) = there.with_context(|| {
+                format!(
+                    "{} is no slot that came to the pool: nothing is to be taken back",
+                    new.display()
+                )
+            })?;
             self.wait(&mut self.ask(SlotAsk::Cancel)?, slot.index, Work::Keep)?;
             return tell(json, "kept", false, Some(slot.index), path);
         }
@@ -372,8 +377,10 @@ impl Mounted {
             };
             (SlotAsk::Empty(goes, pace), Work::Empty)
         };
+        let is_leaving = self.is_leaving();
         let mut asked = self.ask(ask)?;
         let done = if args.no_wait { "begun" } else { self.wait(&mut asked, number, work)? };
+        let done = if args.cancel && !is_leaving { "not leaving" } else { done };
         let facts = Emptied {
             done,
             slot: number,
@@ -385,6 +392,12 @@ impl Mounted {
             return say!("{}", serde_json::to_string_pretty(&facts)?);
         }
         facts.tell(old)
+    }
+
+    /// Whether a slot is leaving, or was to by what was asked last: the daemon may not have begun with it.
+    fn is_leaving(&self) -> bool {
+        let is_asked = slots_asked(&self.arena, None).pace.is_some();
+        is_asked || self.found.info.slots.iter().any(|slot| slot.is_leaving)
     }
 
     /// The number of the slot that is to go, and the slot that is to be emptied for it: the last.
@@ -480,6 +493,7 @@ impl Emptied {
         let (slot, path) = (self.slot, &self.path);
         match self.done {
             "kept" => return say!("kept: slot {slot}, {path}, takes new pages again"),
+            "not leaving" => return say!("nothing to take back: no slot of the pool is leaving"),
             "begun" => {
                 return say!("begun: slot {slot}, {path}; `novale slot status` says how far it is");
             }

@@ -1,12 +1,13 @@
 //! `novale slot replace --lost`: a slot in the place of one that is lost, of a pool that nobody has open. What lay
 //! there is told before anything is changed.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use novale_core::check;
 use novale_posix::slots as changing;
 use serde::Serialize;
+use uuid::Uuid;
 
 use crate::base::args::SlotReplaceArgs;
 use crate::base::progress::{AllCpus, Bar};
@@ -49,6 +50,7 @@ pub(super) fn replace(args: &SlotReplaceArgs) -> Result<()> {
     }
     let found = remaining::find(&others)?;
     let lost = lost_slot(&found)?;
+    refuse_another_pools(&old, &found)?;
     let lock = holder::lock(&found.paths)?;
     // Another call may have come to its end while the lock was waited for.
     if let Some(slot) = already() {
@@ -78,6 +80,20 @@ pub(super) fn replace(args: &SlotReplaceArgs) -> Result<()> {
     let path = new.display().to_string();
     let facts = Replaced { done: "replaced", already: false, slot, path, lost: told, changes };
     say!("{}", serde_json::to_string_pretty(&facts)?)
+}
+
+/// Refuses a slot of another pool, which is not the one that is lost.
+fn refuse_another_pools(old: &Path, found: &Found) -> Result<()> {
+    let Ok((pool, _)) = slots::identify(old) else { return Ok(()) };
+    if pool != found.info.uuid {
+        bail!(
+            "{} is a slot of another pool, {}, and can be read: name the path of the one that is lost, also where \
+             nothing is there any more",
+            old.display(),
+            Uuid::from_bytes(pool)
+        );
+    }
+    Ok(())
 }
 
 /// The pool, if these are all of its slots and none is being given up.
