@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use novale_core::{
-    Ctx, Error, Fs, Ino, MkfsOptions, NewInode, Node, OpenOptions, Placement, Result, SetXattr,
-    UpdatePolicy, inspect, mkfs, saved_wear,
+    Ctx, Error, Fs, Ino, MkfsOptions, NewInode, Node, OpenOptions, Placement, Result, Serial,
+    SetXattr, UpdatePolicy, check, inspect, mkfs, saved_wear,
 };
 use novale_layout::{FileKind, PmAddr, RoFeature, SUPERBLOCK_BYTES, Superblock};
 use novale_pm::{Pm, PmOptions, SlotSpec, survive_failing_slots};
@@ -172,6 +172,42 @@ fn the_wear_of_the_other_slot_is_kept() {
     let info = inspect(&pm).unwrap();
     assert!(!info.clean);
     assert!(saved_wear(&pm, &info).unwrap()[0] >= counted);
+}
+
+/// Files of which only second copies of pages lay in the slot that is missing could not be read, and a check did not
+/// name them.
+#[test]
+fn files_with_second_copies_in_the_missing_slot_are_named() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let fs = opened(made(dir.path()), UpdatePolicy::Paired);
+    let files: Vec<Ino> = (0..40)
+        .map(|number| {
+            let ino = create(&fs, &CTX, Ino::ROOT, &format!("f{number}"), FileKind::File).unwrap();
+            fs.write(&CTX, ino, 0, &[1; 16_000]).unwrap();
+            for page in 0..4 {
+                fs.write(&CTX, ino, page * 4096 + 70, &[2; 100]).unwrap();
+            }
+            ino
+        })
+        .collect();
+    // As after a crash: a close puts pages together.
+    drop(fs);
+    let [left, _] = paths(dir.path()).map(|path| Some(SlotSpec::new(path)));
+    let pm = Pm::open_some(&[left, None]).unwrap();
+    let findings = check(&pm, &Serial, &|_| {}).unwrap().findings;
+    let is_named = |ino: Ino| {
+        let named = format!("(inode {})", ino.get());
+        findings.iter().any(|finding| finding.what.contains(&named))
+    };
+    let fs = open_as(pm, &OpenOptions { read_only: true, now_ns: 3, ..OpenOptions::default() });
+    let is_whole = |ino: Ino| fs.read(&CTX, ino, 0, &mut [0; 16_000]).is_ok();
+    let [mut named, mut whole] = [0; 2];
+    for ino in files {
+        assert_eq!(is_named(ino), !is_whole(ino), "inode {}", ino.get());
+        named += usize::from(is_named(ino));
+        whole += usize::from(is_whole(ino));
+    }
+    assert!(named > 0 && whole > 0, "{named} named, {whole} whole");
 }
 
 /// What a pool has not used before is said in the superblock first, of which a copy may be lost.

@@ -336,6 +336,12 @@ impl Checker<'_> {
         let mut partners = PartnerPages::default();
         resolve(log.mappings.all(), &mut |first, extent| {
             for (_, pair) in log.pairs.of(first, extent) {
+                // Some of the page is in its second copy; where the first one is missing, that is noted below.
+                if !self.pm.is_absent(extent.addr.slot())
+                    && let Some(addr) = pair.partner_page().filter(|_| pair.word != 0)
+                {
+                    self.note_missing(ino, Extent { addr, pages: 1 }, all);
+                }
                 if let Some(page) = partners.take(ino, pair)? {
                     pages += 1;
                     self.pages.mark(page, 1, &owner)?;
