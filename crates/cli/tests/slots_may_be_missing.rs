@@ -87,6 +87,21 @@ fn is_named(errors: &[String], file: &str) -> bool {
     is_of(file) || is_of(file.split('/').next().unwrap())
 }
 
+/// Each directory that can be read lists all its names, whatever lies behind them: the first one that could not be
+/// read ended the listing.
+fn list_all(scratch: &Scratch, errors: &[String]) {
+    for dir in (0..6).map(|dir| format!("d{dir}")) {
+        let listed = fs::read_dir(scratch.in_dir(&dir));
+        let names =
+            listed.and_then(|entries| entries.map(|entry| Ok(entry?.file_name())).collect());
+        let names: std::io::Result<Vec<_>> = names;
+        match names {
+            Ok(names) => assert_eq!(names.len(), FILES / 6, "{dir}: {names:?}"),
+            Err(error) => assert!(is_named(errors, &dir), "{dir}: {error}"),
+        }
+    }
+}
+
 /// A pool of which one slot is not given: how many files can't be read; `None` where it can't be shown.
 fn without(scratch: &Scratch, slots: &[String], missing: usize) -> Option<usize> {
     // In another order than theirs.
@@ -111,6 +126,7 @@ fn without(scratch: &Scratch, slots: &[String], missing: usize) -> Option<usize>
     }
     assert!(mount.err.contains(&gap), "{}", mount.err);
     mount.ok();
+    list_all(scratch, &errors);
     let lost = unreadable(scratch);
     for number in 0..FILES {
         let name = name(number);

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use fuser::{FileAttr, FileHandle, FileType, FopenFlags, Generation, INodeNo, TimeOrNow};
 use novale_core::{Attr, FileKind, Ino};
 
-use crate::service::{Errno, Opened, Time};
+use crate::service::{Errno, Listed, Opened, Time};
 
 /// What `stat` gives as the best size of a read or write, in bytes.
 const BLOCK_BYTES: u32 = 4096;
@@ -45,6 +45,27 @@ pub(crate) fn file_attr(attr: &Attr) -> FileAttr {
         uid: attr.uid,
         gid: attr.gid,
         rdev: attr.rdev,
+        blksize: BLOCK_BYTES,
+        flags: 0,
+    }
+}
+
+/// What is listed of a name whose inode can't be read: its number and its kind.
+pub(crate) fn unread_attr(entry: &Listed) -> FileAttr {
+    FileAttr {
+        ino: INodeNo(entry.ino.get()),
+        size: 0,
+        blocks: 0,
+        atime: UNIX_EPOCH,
+        mtime: UNIX_EPOCH,
+        ctime: UNIX_EPOCH,
+        crtime: UNIX_EPOCH,
+        kind: file_type(entry.kind),
+        perm: 0,
+        nlink: 0,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
         blksize: BLOCK_BYTES,
         flags: 0,
     }

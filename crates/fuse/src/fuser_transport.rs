@@ -17,7 +17,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::Builder;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use fuser::{
     BsdFileFlags, Config, CopyFileRangeFlags, FileAttr, FileHandle, Filesystem, Generation,
@@ -32,6 +32,7 @@ use crate::aside::Aside;
 use crate::cache::Keeps;
 use crate::fuser_convert::{
     NO_ACCESS, errno, file_attr, file_handle, file_type, generation, ino, opened_flags, time,
+    unread_attr,
 };
 use crate::locked::locked;
 use crate::room::{Room, is_full};
@@ -48,6 +49,8 @@ const BACKGROUND_MAX: u16 = 64;
 /// Longest name, in bytes.
 const NAME_BYTES_MAX: u32 = 255;
 const BLOCK_BYTES: u32 = 4096;
+/// By this the kernel takes a name from a listing, and asks for its inode when that is wanted.
+const NO_NODE: INodeNo = INodeNo(0);
 
 const WANTED: InitFlags = InitFlags::FUSE_PARALLEL_DIROPS
     .union(InitFlags::FUSE_ATOMIC_O_TRUNC)
@@ -561,6 +564,10 @@ impl Filesystem for Adapter {
     ) {
         let listed = self.service.readdirplus((ino(node), handle.0), offset, &mut |entry, attr| {
             let name = OsStr::from_bytes(&entry.name);
+            let Some(attr) = attr else {
+                let (attr, never) = (unread_attr(entry), Duration::ZERO);
+                return !reply.add(NO_NODE, entry.cookie, name, &never, &attr, Generation(0));
+            };
             let number = INodeNo(entry.ino.get());
             let generation = generation(attr);
             let timeout = self.keeps.attr(attr);

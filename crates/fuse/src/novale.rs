@@ -584,7 +584,7 @@ impl Service for Novale {
         &self,
         directory: (Ino, u64),
         after: u64,
-        take: &mut dyn FnMut(&Listed, &Attr) -> bool,
+        take: &mut dyn FnMut(&Listed, Option<&Attr>) -> bool,
     ) -> Reply<()> {
         let _pass = self.enter(&[directory.0])?;
         self.list_with_attributes(directory, after, take)

@@ -73,18 +73,26 @@ impl Novale {
         &self,
         (ino, handle): (Ino, u64),
         after: u64,
-        take: &mut dyn FnMut(&Listed, &Attr) -> bool,
+        take: &mut dyn FnMut(&Listed, Option<&Attr>) -> bool,
     ) -> Reply<()> {
         let span = self.span(ino, handle, after)?;
         for dot in self.dots(ino, after)? {
-            if !take(&dot, &self.done(self.fs.getattr(dot.ino))?) {
+            if !take(&dot, Some(&self.done(self.fs.getattr(dot.ino))?)) {
                 return Ok(());
             }
         }
         let ctx = Self::ctx();
         let mut any = false;
         let listed = self.each_entry(ino, span, &mut |entry| {
-            let held = self.done(hold_same(&self.fs, &ctx, entry.ino, entry.generation))?;
+            let held = match self.done(hold_same(&self.fs, &ctx, entry.ino, entry.generation)) {
+                // What is damaged is one name, and not the directory.
+                Err(Errno(libc::EIO)) => {
+                    let taken = take(entry, None);
+                    any |= taken;
+                    return Ok(taken);
+                }
+                held => held?,
+            };
             // Removed since the batch was copied: it is no entry any more.
             let Some(attr) = held else { return Ok(true) };
             // The kernel goes on to a directory that it was shown without asking for its name.
@@ -93,7 +101,7 @@ impl Novale {
             } else {
                 Ok(())
             };
-            let taken = noted.is_ok() && take(entry, &attr);
+            let taken = noted.is_ok() && take(entry, Some(&attr));
             if !taken {
                 self.give_back(&ctx, entry.ino, 1);
             }

@@ -226,12 +226,13 @@ pub trait Service: Send + Sync + 'static {
         after: u64,
         take: &mut dyn FnMut(&Listed) -> bool,
     ) -> Reply<()>;
-    /// The same with attributes; each entry taken, but for `.` and `..`, is held.
+    /// The same with attributes; each entry taken, but for `.` and `..`, is held. One whose inode can't be read has
+    /// none, and is not held.
     fn readdirplus(
         &self,
         directory: (Ino, u64),
         after: u64,
-        take: &mut dyn FnMut(&Listed, &Attr) -> bool,
+        take: &mut dyn FnMut(&Listed, Option<&Attr>) -> bool,
     ) -> Reply<()>;
     /// Space and inodes, within the limits of the inode's directory tree.
     fn statfs(&self, ino: Ino) -> Reply<StatFs>;

@@ -80,7 +80,7 @@ fn a_listing_holds_what_was_taken_and_nothing_else() {
                 return false;
             }
             room -= 1;
-            taken.push((entry.name.clone(), attr.ino));
+            taken.push((entry.name.clone(), attr.unwrap().ino));
             true
         })
         .unwrap();
