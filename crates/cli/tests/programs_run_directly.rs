@@ -104,6 +104,21 @@ fn what_is_said_of_a_mount_is_said_to_who_uses_it() {
     assert!(code == 125 && why.contains("is not shared"), "{code}: {why}");
 }
 
+/// One that can't be told to programs, or whose slot went at that moment, kept all others from it.
+#[test]
+fn one_mount_keeps_nothing_from_others() {
+    let Some(scratch) = Scratch::for_mount("one_mount_keeps_nothing_from_others") else { return };
+    let Some(other) = Scratch::for_mount("one_mount_keeps_nothing_from_others") else { return };
+    let (slot, dir, odd) = (scratch.pool(), scratch.dir(), other.slot("odd=name"));
+    novale(&["mkfs", "--size", "16M", &odd]).ok();
+    novale(&["mount", "-o", "direct", &slot, &dir]).ok();
+    novale(&["mount", "-o", "direct", &odd, &other.dir()]).ok();
+    let (code, all, why) = run(&["--strict", "sh", "-c", SHOW], |_| ());
+    assert!(code == 0 && all.contains(&format!("{dir}={slot}")), "{code}: {all}{why}");
+    let (code, _, why) = run(&["--strict", "true", &other.dir()], |_| ());
+    assert!(code == 125 && why.contains("can't be told to programs"), "{code}: {why}");
+}
+
 #[test]
 fn what_keeps_a_program_from_running_directly_is_said() {
     let Some(scratch) = Scratch::for_mount("what_keeps_a_program") else { return };

@@ -165,9 +165,8 @@ struct Prepared {
 
 /// A shared mount.
 struct Shared {
-    target: PathBuf,
-    /// In the pool's order.
-    slots: Vec<PathBuf>,
+    /// As the library is told of it.
+    entry: OsString,
     told: ForPrograms,
 }
 
@@ -202,7 +201,7 @@ fn prepare(args: &RunArgs, mounts: &[Shared]) -> Result<Option<Prepared>> {
     }
     let library = library()?;
     let maps: Vec<String> = mounts.iter().map(|mount| map_of(args.map, mount)).collect();
-    let mounts: Vec<OsString> = mounts.iter().map(entry).collect::<Result<_>>()?;
+    let mounts: Vec<&OsStr> = mounts.iter().map(|mount| mount.entry.as_os_str()).collect();
     let (mounts, maps) = (mounts.join(OsStr::new(";")), maps.join(";"));
     Ok(Some(Prepared { library: preloaded(&library)?, mounts, maps }))
 }
@@ -316,7 +315,7 @@ fn usable(table: &MountTable, mount: &MountEntry) -> Result<Option<Shared>> {
         bail!("{}: it is mounted with {flag}, which the kernel sees to", target.display());
     }
     let told = ForPrograms::from_bits(served.words);
-    Ok(Some(Shared { target: target.to_owned(), slots, told }))
+    Ok(Some(Shared { entry: entry(target, &slots, told)?, told }))
 }
 
 /// A flag of a mount that keeps programs from what they would do here.
@@ -326,20 +325,20 @@ fn keeps_from(mount: &MountEntry) -> Option<&'static str> {
 }
 
 /// A mount as the library is told of it.
-fn entry(mount: &Shared) -> Result<OsString> {
+fn entry(target: &Path, slots: &[PathBuf], told: ForPrograms) -> Result<OsString> {
     let canonical =
         |slot: &PathBuf| slot.canonicalize().with_context(|| slot.display().to_string());
-    let slots: Vec<PathBuf> = mount.slots.iter().map(canonical).collect::<Result<_>>()?;
-    for path in slots.iter().chain([&mount.target]) {
+    let slots: Vec<PathBuf> = slots.iter().map(canonical).collect::<Result<_>>()?;
+    for path in slots.iter().map(PathBuf::as_path).chain([target]) {
         if path.as_os_str().as_bytes().iter().any(|byte| b"=:;".contains(byte)) {
             bail!("{}: a path with '=', ':' or ';' can't be told to programs", path.display());
         }
     }
-    let mut entry = mount.target.as_os_str().to_owned();
+    let mut entry = target.as_os_str().to_owned();
     entry.push("=");
     let slots: Vec<&OsStr> = slots.iter().map(|slot| slot.as_os_str()).collect();
     entry.push(slots.join(OsStr::new(":")));
-    let words = [(mount.told.hides_attributes, "hides_attributes"), (mount.told.syncs, "sync")];
+    let words = [(told.hides_attributes, "hides_attributes"), (told.syncs, "sync")];
     let words = words.into_iter().filter(|(is_said, _)| *is_said).map(|(_, word)| word);
     let words: Vec<&str> = words.collect();
     if !words.is_empty() {
