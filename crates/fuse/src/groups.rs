@@ -1,19 +1,36 @@
-//! Which groups a caller is in: the kernel hands over one of them only.
+//! What a caller is besides user and group, which is all that the kernel hands over: its other groups, and
+//! whether it may keep set-id bits alive.
 
 use std::fs;
 
 use crate::service::Caller;
 
+const CAP_FSETID: u64 = 1 << 4;
+
 /// Whether a caller is in a group, or may act as if it were. A caller that has ended meanwhile is in
 /// its first group alone.
 pub(crate) fn has(caller: Caller, gid: u32) -> bool {
-    caller.uid == 0 || caller.gid == gid || has_other(caller.pid, gid)
+    caller.gid == gid || has_fsetid(caller) || has_other(caller.pid, gid)
 }
 
 fn has_other(pid: u32, gid: u32) -> bool {
-    let Ok(status) = fs::read_to_string(format!("/proc/{pid}/status")) else { return false };
-    let groups = status.lines().find_map(|line| line.strip_prefix("Groups:"));
+    let groups = shown(pid, "Groups:");
     groups.is_some_and(|groups| groups.split_whitespace().any(|group| group.parse() == Ok(gid)))
+}
+
+/// Whether a caller has the right to keep set-id bits alive (`CAP_FSETID`): user 0, unless it is seen to have
+/// given that up. Of other users it is not asked: whom the kernel acts for, as an NFS server does, may have
+/// less than the thread that is seen.
+pub(crate) fn has_fsetid(caller: Caller) -> bool {
+    let has =
+        |set: String| u64::from_str_radix(set.trim(), 16).is_ok_and(|set| set & CAP_FSETID != 0);
+    caller.uid == 0 && shown(caller.pid, "CapEff:").is_none_or(has)
+}
+
+/// What the kernel shows of a thread; `None` of one that has ended, or is in another pid namespace.
+fn shown(pid: u32, what: &str) -> Option<String> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix(what)).map(ToOwned::to_owned)
 }
 
 #[cfg(test)]

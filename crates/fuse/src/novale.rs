@@ -12,7 +12,7 @@ use novale_core::{
     Attr, Ctx, Error, Fallocate, FileKind, Fs, Ino, NewInode, Node, Place, RenameMode, RoomTurn,
     Seek, SetAttr, SetXattr, StatFs, XattrMode,
 };
-use novale_posix::{Changer, errno, hold_same, lookup_held, thread_hint, wall_clock_ns};
+use novale_posix::{Changer, SET_ID, errno, hold_same, lookup_held, thread_hint, wall_clock_ns};
 
 use crate::by_number;
 use crate::cache::{self, Atime};
@@ -266,19 +266,16 @@ fn made_meanwhile(kind: FileKind) -> Errno {
 
 /// What a caller is to an inode whose set-id bits may fall.
 fn changer(caller: Caller, attr: &Attr) -> Changer {
-    Changer { has_fsetid: has_fsetid(caller), is_in_group: is_in_group(caller, attr) }
+    // It is looked for where it matters.
+    let has_fsetid =
+        if attr.mode & SET_ID == 0 { caller.uid == 0 } else { groups::has_fsetid(caller) };
+    Changer { has_fsetid, is_in_group: is_in_group(caller, attr) }
 }
 
 /// Whether set-id bits fall by a request that changes nothing else, for which the kernel asks no rights: by
 /// `chown(-1, -1)` of whoever may change the mode, and by changes of the file's bytes.
 fn may_take_set_id(caller: Caller, attr: &Attr) -> bool {
     caller.uid == 0 || caller.uid == attr.uid || calling::changes_contents(caller.pid)
-}
-
-/// Whether a caller has the right to keep set-id bits alive (`CAP_FSETID`). The kernel tells that of
-/// writes only; else root alone counts as having it.
-fn has_fsetid(caller: Caller) -> bool {
-    caller.uid == 0
 }
 
 /// Whether a caller is in a file's group, where that is asked for: a set-gid bit is no program's.

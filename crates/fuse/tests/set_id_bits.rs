@@ -38,6 +38,13 @@ const CHANGES: [&str; 19] = [
 
 const MODES: [u32; 4] = [0o6666, 0o6676, 0o6777, 0o2666];
 
+/// Who changes the file, as setpriv(1) is told: a user, root, and root without the right to keep such bits.
+const CALLERS: [&[&str]; 3] = [
+    &["--reuid=65534", "--regid=65534"],
+    &["--reuid=0", "--regid=0"],
+    &["--regid=0", "--bounding-set=-fsetid"],
+];
+
 /// The caller's other group.
 const OTHER_GROUP: u32 = 12_345;
 
@@ -52,15 +59,14 @@ fn changed(
     change: &str,
     mode: u32,
     (uid, gid): (u32, u32),
-    caller: u32,
+    caller: &[&str],
 ) -> Option<String> {
     let file = folder.join("f");
     fs::write(&file, [7; 6000]).unwrap();
     chown(&file, Some(uid), Some(gid)).unwrap();
     fs::set_permissions(&file, Permissions::from_mode(mode)).unwrap();
     let mut shell = Command::new("setpriv");
-    shell.arg(format!("--reuid={caller}")).arg(format!("--regid={caller}"));
-    shell.arg(format!("--groups={OTHER_GROUP}")).args(["/bin/sh", "-c", change]);
+    shell.args(caller).arg(format!("--groups={OTHER_GROUP}")).args(["/bin/sh", "-c", change]);
     let output = shell.current_dir(folder).output().unwrap();
     let left = fs::metadata(&file).unwrap().mode() & 0o7777;
     fs::remove_file(&file).unwrap();
@@ -76,16 +82,18 @@ fn set_id_bits_fall_as_on_the_machines_own_file_system() {
     let reference = TempDir::new().unwrap();
     fs::set_permissions(reference.path(), Permissions::from_mode(0o755)).unwrap();
     let (mut compared, mut different) = (0, Vec::new());
-    for (change, caller) in CHANGES.into_iter().flat_map(|change| [(change, NOBODY), (change, 0)]) {
+    let callers = |change| CALLERS.map(|caller| (change, caller));
+    for (change, caller) in CHANGES.into_iter().flat_map(callers) {
         // Of root's changes a few say all.
-        let modes = MODES.into_iter().skip(if caller == 0 { 2 } else { 0 });
-        let owners = OWNERS.into_iter().take(if caller == 0 { 1 } else { OWNERS.len() });
+        let is_user = caller == CALLERS[0];
+        let modes = MODES.into_iter().skip(if is_user { 0 } else { 2 });
+        let owners = OWNERS.into_iter().take(if is_user { OWNERS.len() } else { 1 });
         for (mode, owner) in modes.flat_map(|mode| owners.clone().map(move |owner| (mode, owner))) {
             let run = |folder| changed(folder, change, mode, owner, caller);
             let (expected, found) = (run(reference.path()), run(mount.root()));
             // What the reference can't do says nothing.
             if expected.is_some() && expected != found {
-                let what = format!("{change}, by {caller}, of {owner:?}, mode {mode:o}");
+                let what = format!("{change}, by {caller:?}, of {owner:?}, mode {mode:o}");
                 different.push(format!("{what}: expected {expected:?}, found {found:?}"));
             }
             compared += u32::from(expected.is_some());
