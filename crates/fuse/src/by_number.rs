@@ -6,7 +6,7 @@
 //! with anything: the kernel shows it where it shows what a descriptor leads to. The directory is the
 //! daemon's user's alone, as the arena is, since names and their permissions are passed by. It is on no
 //! media and in no listing; nothing can be made or changed in it, and what is removed is the kernel's
-//! memory of a name alone. A directory is not found so: the kernel allows it one place only.
+//! memory of a name alone. A directory is found so once it was removed: the kernel allows it one place only.
 
 use novale_core::{Attr, Ctx, FileKind, Ino};
 use novale_layout::INO_LIMIT;
@@ -100,7 +100,7 @@ impl Novale {
         let Some(held) = self.done(hold_same(&self.fs, ctx, ino, generation))? else {
             return Ok(None);
         };
-        if held.kind == FileKind::Directory {
+        if held.kind == FileKind::Directory && held.nlink != 0 {
             self.give_back(ctx, ino, 1);
             return Ok(None);
         }

@@ -27,6 +27,8 @@ promises! {
     what_the_kernel_keeps_is_kept: runs_with_the_daemon kept;
     /// Directories were handed over with flags of the library's own, and files without `O_NOFOLLOW`.
     the_next_program_finds_the_flags: runs_with_the_daemon flags;
+    /// It was another program's bad descriptor, and to go there was ENOTDIR.
+    a_directory_that_was_removed_is_handed_over: runs_with_the_daemon removed;
     /// A directory beside something else was passed over: a copy was told that the other one is no file, and the
     /// kernel met a placeholder where it had the other one already.
     directories_have_their_word_beside_others: runs_with_the_daemon beside;
@@ -321,6 +323,22 @@ mod tasks {
         mount("umount", &[]);
         assert_eq!((busy(removed), busy(moved)), (Some(libc::EBUSY), Some(libc::EBUSY)));
         fs::remove_dir(&point).unwrap();
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn removed() {
+        let gone = place().join("gone");
+        fs::create_dir(&gone).unwrap();
+        let (open, again) = (File::open(&gone).unwrap(), File::open(&gone).unwrap());
+        fs::remove_dir(&gone).unwrap();
+        let mut next = Command::new("stat");
+        let said = next.args(["--format=%F %h", "-"]).stdin(open).output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&said.stdout), "directory 0\n", "{said:?}");
+        assert_eq!(unsafe { libc::fchdir(again.as_raw_fd()) }, 0);
+        assert_eq!(std::env::current_dir().unwrap_err().kind(), ErrorKind::NotFound);
+        assert_eq!(fs::write("new", b"").unwrap_err().kind(), ErrorKind::NotFound);
+        assert!(!place().join("gone").exists());
     }
 
     #[test]

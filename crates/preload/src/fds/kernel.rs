@@ -232,7 +232,8 @@ fn open_directory(target: &[u8], directory: &InUse) -> Ret {
     let plain = libc::O_DIRECTORY | libc::O_NOFOLLOW;
     for _ in 0..ATTEMPTS {
         let Some(path) = places::path(fs, &mounts::ctx(), directory.node()) else {
-            return gone;
+            let is_removed = fs.getattr_of(directory.node()).is_ok_and(|attr| attr.nlink == 0);
+            return if is_removed { open_removed(target, directory, asked) } else { gone };
         };
         let path = [target, &path, b"\0"].concat();
         let open = |flags| open_same(directory, libc::AT_FDCWD, path.as_ptr(), flags);
@@ -249,6 +250,19 @@ fn open_directory(target: &[u8], directory: &InUse) -> Ret {
         }
     }
     gone
+}
+
+/// Opens a directory that was removed while it is open, by its number.
+fn open_removed(target: &[u8], directory: &InUse, asked: i32) -> Ret {
+    let name = by_number::name(directory.ino(), directory.generation.load(Ordering::Relaxed));
+    let path =
+        [target, b"/", by_number::DIRECTORY.as_bytes(), b"/", name.as_bytes(), b"\0"].concat();
+    let open = |_| open_same(directory, libc::AT_FDCWD, path.as_ptr(), asked | libc::O_DIRECTORY);
+    // Who does the same may take the name away before it is opened.
+    let fd = (0..ATTEMPTS).find_map(open);
+    // It is removed to the kernel, too, which makes nothing in it.
+    sys!(libc::SYS_rmdir, path.as_ptr());
+    fd.unwrap_or(fail(libc::ENOENT))
 }
 
 /// Opens a path that leads to a directory; `None` where it does not, or not any more.
