@@ -452,6 +452,9 @@ mod tasks {
     fn ends_its_last_thread() {
         let map = map_shared();
         assert_eq!(shown(map), "own");
+        // A process that stays has no thread that takes signals.
+        unsafe { libc::alarm(60) };
+        let goes_with_this_one = || unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
         let child = unsafe { libc::fork() };
         if child == 0 {
             // The child's only thread, but for the helper.
@@ -463,7 +466,7 @@ mod tasks {
         // kept the process.
         let child = unsafe { libc::fork() };
         if child == 0 {
-            unsafe { libc::alarm(30) };
+            assert_eq!(goes_with_this_one(), 0);
             unsafe { map.write_volatile(1) };
             let first = format!("/proc/self/task/{}/stat", std::process::id());
             std::thread::spawn(move || {
@@ -475,6 +478,22 @@ mod tasks {
             unsafe { libc::syscall(libc::SYS_exit, 0) };
         }
         assert_eq!(exits_with(child), 0);
+        // Two that ended at once saw each other, in one of sixty such processes.
+        for _ in 0..400 {
+            let child = unsafe { libc::fork() };
+            if child == 0 {
+                assert_eq!(goes_with_this_one(), 0);
+                unsafe { map.write_volatile(1) };
+                let both: &std::sync::Barrier = Box::leak(Box::new(std::sync::Barrier::new(2)));
+                let ends = move || {
+                    both.wait();
+                    unsafe { libc::syscall(libc::SYS_exit, 0) };
+                };
+                std::thread::spawn(ends);
+                ends();
+            }
+            assert_eq!(exits_with(child), 0);
+        }
     }
 
     #[test]

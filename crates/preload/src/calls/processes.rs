@@ -206,7 +206,7 @@ pub(crate) fn exit_process(args: &Args) -> Outcome {
 /// `exit` of a thread, which is not inside: another thread may have its hazard at once.
 pub(crate) fn exit_thread(args: &Args) -> Outcome {
     // The last of the program's: a helper would keep the process.
-    if helper::count() > 0 && !helper::has_other_threads() {
+    if helper::count() > 0 && helper::is_last_to_end() {
         let _inside = table::Serving::new();
         return exit_process(args);
     }

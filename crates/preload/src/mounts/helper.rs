@@ -57,6 +57,9 @@ pub(crate) struct Helpers {
 const LOOKS: u32 = 100_000;
 const BETWEEN: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 50_000 };
 
+/// The thread of the program's that was the last to begin to end, where there are helpers.
+static ENDING: AtomicU32 = AtomicU32::new(0);
+
 /// What stands at a thread pointer in libc's own form, as far as this library's code may look.
 #[repr(C)]
 struct Head {
@@ -261,6 +264,31 @@ pub(crate) fn has_other_threads() -> bool {
     // A folder for each thread, itself and the one above.
     let known = 3 + count();
     got != 0 || found.st_nlink != known + u64::from(found.st_nlink > known && has_first_ended())
+}
+
+/// Whether the program has no thread but the calling one, which is about to end. Of those that end at once each
+/// waits for the one before: they would see each other.
+pub(crate) fn is_last_to_end() -> bool {
+    let own = sys!(libc::SYS_gettid) as u32;
+    // Another thread may have got the number of the one before in the meantime: it is waited for only so long.
+    for _ in 0..LOOKS {
+        let before = ENDING.load(Ordering::Acquire);
+        let is_over = before == own || has_ended(before);
+        if is_over
+            && ENDING.compare_exchange(before, own, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        {
+            break;
+        }
+        sys!(libc::SYS_sched_yield);
+    }
+    !has_other_threads()
+}
+
+/// Whether a thread of this process has ended, or is none of them.
+fn has_ended(thread: u32) -> bool {
+    let process = sys!(libc::SYS_getpid);
+    sys!(libc::SYS_tgkill, process, thread, 0) != 0
+        || i64::from(thread) == process && has_first_ended()
 }
 
 /// Whether the process' first thread has ended: it is counted until the process has.
