@@ -37,6 +37,8 @@ pub enum Bug {
     LongNamesCut,
     /// The slots' state lines and the pool's share a fence.
     StateLinesTogether,
+    /// Slot 0's state line shares a fence with those of the other slots.
+    FirstSlotWithOthers,
     /// Inode pages are named before their zeros are fenced.
     PagesNamedEarly,
     /// Settling gives pages back that the logs name.

@@ -139,7 +139,7 @@ fn a_pool_is_shown_with_its_copies_its_lanes_and_its_saved_allocator() {
     let standing = shown.states.iter().find(|line| line.notes.contains(&"stands".to_owned()));
     let standing = standing.unwrap();
     assert!(standing.notes.contains(&"closed clean".to_owned()));
-    assert_eq!((standing.number("session"), standing.number("flags")), (Some(2), Some(1)));
+    assert_eq!((standing.number("session"), standing.number("flags")), (Some(3), Some(1)));
     let slots = dump.slots();
     assert_eq!((slots.len(), slots[0].bytes), (1, BYTES));
     assert_eq!(slots[0].headers[1].number("pages"), Some(BYTES / PAGE));

@@ -296,7 +296,10 @@ fn show(facts: &PoolFacts, survives: &str) -> Result<()> {
     say!("pool      {}", facts.uuid)?;
     say!("format    version {}", facts.format_version)?;
     say!("lanes     {}", facts.lanes)?;
-    say!("sessions  {} so far: mounts for writing", facts.session.saturating_sub(1))?;
+    say!(
+        "session   {}: one more with each mount for writing, and with each unmount",
+        facts.session
+    )?;
     say!("state     {}", state(facts))?;
     facts.given_up.map_or(Ok(()), remaining::say_given_up)?;
     say!("survives  {survives}")?;

@@ -201,7 +201,7 @@ fn places(
     let newest = newest_session(&ours);
     for (path, slot) in ours {
         let Some(place) = places.get_mut(usize::from(slot.index)) else { continue };
-        if is_stale(&slot, newest) {
+        if slot.session < newest {
             let session = slot.session;
             left_out.push(LeftOut {
                 slot: Some(slot.index),
@@ -246,17 +246,13 @@ fn pool_of_most(seen: &[Given]) -> Option<[u8; 16]> {
     seen.iter().find(of_most).map(|(_, slot)| slot.pool)
 }
 
-/// The session that the pool is in: as its first slot says, unless others are further on than one that was cut
-/// off in beginning the next.
+/// The session that the pool is in: as its first slot says, unless others are further on than that slot, with
+/// which each session begins.
 fn newest_session(slots: &[Given]) -> u64 {
     let newest = slots.iter().map(|(_, slot)| slot.session).max().unwrap_or(0);
-    let first = slots.iter().find_map(|(_, slot)| slot.pool_session).map(u64::from);
-    first.filter(|first| first + 1 >= newest).unwrap_or(newest)
-}
-
-fn is_stale(slot: &SlotSeen, newest: u64) -> bool {
-    slot.session < newest
-        || slot.pool_session.is_some_and(|session| u64::from(session) + 1 < newest)
+    let first =
+        slots.iter().map(|(_, slot)| slot).find(|slot| slot.session >= newest && slot.index == 0);
+    first.and_then(|slot| slot.pool_session).map_or(newest, u64::from)
 }
 
 /// Numbers for those that do not say which they are, where only one place is left for them; the places for which

@@ -452,7 +452,7 @@ impl Fs {
             pending = pending.and(pool.repair_copies(&self.pm)).and(pool.write_back(&self.pm));
         }
         self.pm.fence(pending.and(self.store_wear()?)).end();
-        pool.write_state(&self.pm, state);
+        pool.next_session(&self.pm, Flushed::none(), state);
         Ok(())
     }
 

@@ -151,11 +151,9 @@ fn surveyed(
     pool.check_numbers()?;
     // Who stored what is read here may have died before its fence.
     pm.fence(pool.write_back(pm)).end();
-    // The saved allocator would be of other slots.
-    if !pool.state.saved_root.is_null() {
-        let state = saved::without(&pool);
-        pool.write_state(pm, state);
-    }
+    // The saved allocator would be of other slots; and copies of slots from before the change are old then.
+    let state = saved::without(&pool);
+    pool.next_session(pm, Flushed::none(), state);
     let lanes = journal::lane_pages(pm, pool.superblock.lane_count)?;
     let opened = survey(pm, &pool, &lanes, exec, progress)?;
     opened.refuse_damage()?;

@@ -42,7 +42,7 @@ pub struct PoolInfo {
     pub lanes: u32,
     /// When it was made, ns since 1970.
     pub created_ns: i64,
-    /// Number of mounts for writing so far.
+    /// Rises when it is opened for writing and when it is closed; 1 as it was made.
     pub session: u32,
     /// Closed in order and not opened for writing since.
     pub clean: bool,
@@ -167,10 +167,11 @@ impl Pool {
             let slot_state = if pm.is_absent(header.index) {
                 SlotState { session: state.session.into(), ..SlotState::default() }
             } else {
-                read_slot_state(pm, seed, header.index, state.session)?
+                read_slot_state(pm, seed, header.index)?
             };
             slots.push((header, slot_state));
         }
+        refuse_old_copies(pm, state.session, &slots)?;
         Ok(Self { superblock, seed, state, slots, bad_copies })
     }
 
@@ -237,10 +238,11 @@ impl Pool {
 
     /// The same, for who ends that, or takes it back.
     pub(crate) fn check_features(&self) -> Result<()> {
-        if self.state.session + 1 >= SESSION_LIMIT {
+        // One more for the opening, one for the closing.
+        if self.state.session + 2 >= SESSION_LIMIT {
             return Err(Error::BadPool(format!(
-                "the pool was opened for writing {} times, as often as its format counts: mount it \
-                 read-only, and copy what it holds to another",
+                "the pool is of session {}, as many as its format counts: mount it read-only, and copy \
+                 what it holds to another",
                 self.state.session
             )));
         }
@@ -341,33 +343,40 @@ impl Pool {
         })
     }
 
-    /// Starts the next session: what recovery stored (`pending`) and the slots' lines first, then the
-    /// pool's, each durable before the next; a crash in between leaves a slot one ahead, which counts
-    /// as current.
-    pub(crate) fn raise_session(&mut self, pm: &Pm, mut pending: Flushed) {
-        let session = self.state.session + 1;
-        for (header, state) in self.slots.iter_mut().filter(|(header, _)| header.pages > 0) {
-            state.seq += 1;
-            state.session = u64::from(session);
-            pending = pending.and(store_slot_state(pm, self.seed, header.index, state));
-        }
-        if seeded::is_on(Bug::StateLinesTogether) {
-            drop(pending);
-        } else {
-            pm.fence(pending).end();
-        }
-        if seeded::is_on(Bug::CleanMarkStays) {
-            return self.write_state(pm, PoolState { session, ..self.state });
-        }
+    /// Starts the next session of a pool that is opened for writing, behind what recovery stored (`pending`).
+    pub(crate) fn raise_session(&mut self, pm: &Pm, pending: Flushed) {
         let state = PoolState {
-            session,
             flags: 0,
             saved_root: PmAddr::NULL,
             saved_bytes: 0,
             saved_crc: 0,
             ..self.state
         };
-        self.write_state(pm, state);
+        self.next_session(pm, pending, state);
+    }
+
+    /// Starts the next session, in which the pool has `state`, behind what was stored before (`pending`).
+    ///
+    /// Crash points, each durable before the next: (1) slot 0's line; (2) those of the other slots; (3) the
+    /// pool's line, with which the session counts. Before (3) a slot may be one ahead of the pool, and another
+    /// one only if slot 0 is: so an old copy of slot 0, which has the pool's line too, is told.
+    pub(crate) fn next_session(&mut self, pm: &Pm, mut pending: Flushed, state: PoolState) {
+        let session = self.state.session + 1;
+        for (header, state) in self.slots.iter_mut().filter(|(header, _)| header.pages > 0) {
+            state.seq += 1;
+            state.session = u64::from(session);
+            pending = pending.and(store_slot_state(pm, self.seed, header.index, state));
+            if header.index == 0 && !seeded::is_on(Bug::FirstSlotWithOthers) {
+                pm.fence(std::mem::replace(&mut pending, Flushed::none())).end();
+            }
+        }
+        if seeded::is_on(Bug::StateLinesTogether) {
+            drop(pending);
+        } else {
+            pm.fence(pending).end();
+        }
+        let state = if seeded::is_on(Bug::CleanMarkStays) { self.state } else { state };
+        self.write_state(pm, PoolState { session, ..state });
     }
 
     /// Writes the pool's state durably, to the line that does not stand.
@@ -377,7 +386,6 @@ impl Pool {
     }
 }
 
-/// Writes the superblock's first copy back, no matter who stored it.
 /// Makes the first copy of the superblock, of a pool that is to have so many slots, one that has them: from the last
 /// one's replica, which was durable before. Nobody else stores there.
 pub(crate) fn confirm_superblock(pm: &Pm, slots: u64) -> Result<Flushed> {
@@ -394,6 +402,7 @@ pub(crate) fn confirm_superblock(pm: &Pm, slots: u64) -> Result<Flushed> {
     Ok(pm.stream(PmAddr::new(0, 0), &bytes, Purpose::Other))
 }
 
+/// Writes the superblock's first copy back, no matter who stored it.
 fn first_copy_seen(pm: &Pm) -> Flushed {
     pm.write_back_range(PmAddr::new(0, 0), SUPERBLOCK_BYTES as u64, Purpose::Other)
 }
@@ -447,10 +456,13 @@ fn state_by_slots(pm: &Pm, seed: Seed) -> Result<PoolState> {
     let there = (0..pm.slot_count()).filter(|slot| !pm.is_absent(*slot));
     let sessions =
         there.map(|slot| Ok(newest_slot_state(pm, seed, slot)?.map_or(0, |state| state.session)));
-    let newest = sessions.collect::<Result<Vec<u64>>>()?.into_iter().max().unwrap_or(0);
+    let sessions = sessions.collect::<Result<Vec<u64>>>()?;
+    let newest = sessions.iter().max().copied().unwrap_or(0);
+    // Those that the beginning of a session had not come to are one behind.
+    let session = sessions.iter().filter(|session| **session + 1 >= newest).min().copied();
     Ok(PoolState {
         seq: 0,
-        session: u32::try_from(newest).unwrap_or(u32::MAX),
+        session: u32::try_from(session.unwrap_or(0)).unwrap_or(u32::MAX),
         flags: 0,
         saved_root: PmAddr::NULL,
         saved_bytes: 0,
@@ -472,21 +484,35 @@ fn newest_slot_state(pm: &Pm, seed: Seed, slot: u8) -> Result<Option<SlotState>>
     Ok(best)
 }
 
-fn read_slot_state(pm: &Pm, seed: Seed, slot: u8, session: u32) -> Result<SlotState> {
-    let state = newest_slot_state(pm, seed, slot)?.ok_or_else(|| {
+fn read_slot_state(pm: &Pm, seed: Seed, slot: u8) -> Result<SlotState> {
+    newest_slot_state(pm, seed, slot)?.ok_or_else(|| {
         Error::BadPool(format!(
             "slot {slot}: its two state lines are damaged: restore the slot from a copy"
         ))
-    })?;
+    })
+}
+
+/// Refuses slots that were not last used together, in a pool that is in `session`: which ones may be one ahead
+/// of it follows from the steps of [`Pool::next_session`].
+fn refuse_old_copies(pm: &Pm, session: u32, slots: &[(SlotHeader, SlotState)]) -> Result<()> {
     let session = u64::from(session);
-    if state.session != session && state.session != session + 1 {
+    let first = slots.first().filter(|_| !pm.is_absent(0)).map(|(_, state)| state.session);
+    let slots = || slots.iter().map(|(header, state)| (header.index, state.session));
+    if let Some(first) = first
+        && let Some((slot, of)) = slots().find(|(_, of)| *of > first)
+    {
         return Err(Error::BadPool(format!(
-            "slot {slot} is of session {}, the pool of session {session}: it is an old copy, or the \
-             others are; give the slots that were last used together",
-            state.session
+            "slot 0 is of session {first}, slot {slot} of session {of}: slot 0 is an old copy; give the slots \
+             that were last used together"
         )));
     }
-    Ok(state)
+    match slots().find(|(_, of)| *of != session && *of != session + 1) {
+        Some((slot, of)) => Err(Error::BadPool(format!(
+            "slot {slot} is of session {of}, the pool of session {session}: it is an old copy; give the slots \
+             that were last used together"
+        ))),
+        None => Ok(()),
+    }
 }
 
 /// No slot that is there is shorter than it was made.

@@ -178,7 +178,7 @@ fn of_the_pools_own_counters() {
     let cases: [(&str, Change); 3] = [
         ("seq: expected below 2^63", |state| state.seq = u64::MAX),
         ("session: expected below 2^31", |state| state.session = u32::MAX),
-        ("as often as its format counts", |state| state.session = SESSION_LIMIT - 1),
+        ("as many as its format counts", |state| state.session = SESSION_LIMIT - 1),
     ];
     for (expected, change) in cases {
         let pm = pool();
@@ -275,14 +275,14 @@ fn of_numbers_that_end_here() {
         ("state line at ", |pm| {
             let at = PmAddr::new(0, POOL_STATE_OFFSETS[0]);
             let mut state = PoolState::decode(&pm.load_line(at).unwrap(), seed()).unwrap();
-            (state.seq, state.session) = (SEQ_LIMIT - 1, 2);
+            (state.seq, state.session) = (SEQ_LIMIT - 1, 3);
             put(pm, at, &state.encode(seed()));
         }),
         ("state line at ", |pm| {
             let (at, of_slot) =
                 (PmAddr::new(0, SLOT_STATE_OFFSETS[0]), seed().addr(PmAddr::new(0, 0)));
             let mut state = SlotState::decode(&pm.load_line(at).unwrap(), of_slot).unwrap();
-            (state.seq, state.session) = (SEQ_LIMIT - 1, 2);
+            (state.seq, state.session) = (SEQ_LIMIT - 1, 3);
             put(pm, at, &state.encode(of_slot));
         }),
     ];

@@ -132,6 +132,6 @@ fn of_tables_that_the_superblock_names() {
 fn of_a_line_from_a_session_to_come() {
     let pm = pool();
     change_line(&pm, FILE, |line| line.session = 70);
-    is_found_and_mended(&pm, "of session 70, the pool's is 2", repair::Effort::Salvage);
+    is_found_and_mended(&pm, "of session 70, the pool's is 3", repair::Effort::Salvage);
     assert_eq!(names(pm), ["d", "f", "x"]);
 }

@@ -105,10 +105,14 @@ pub(crate) fn change_last_entry(pm: &Pm, ino: Ino, entry: &Entry) {
     change_line(pm, ino, |_| ());
 }
 
+/// Has a pool that was closed be in the session that it was closed in.
 pub(crate) fn mark_unclean(pm: &Pm) {
     for offset in POOL_STATE_OFFSETS {
         let at = PmAddr::new(0, offset);
         if let Ok(mut state) = PoolState::decode(&pm.load_line(at).unwrap(), seed()) {
+            if state.session > 1 {
+                state.session -= state.flags & PoolState::CLEAN;
+            }
             state.flags = 0;
             put(pm, at, &state.encode(seed()));
         }

@@ -67,6 +67,7 @@ pub const BUGS: &[SeededBug] = &[
     bug!("stream-tail-cached", StreamTailCached, PowerCut, "NOVA", "the tail of a streaming copy stays in the cache"),
     bug!("long-names-cut", LongNamesCut, PowerCut, "NOVA", "long names are inaccessible after a crash"),
     bug!("state-lines-together", StateLinesTogether, PowerCut, "NOVA-Fortis", "a fence is missing between what is kept twice: the session of slots and pool"),
+    bug!("first-slot-with-others", FirstSlotWithOthers, PowerCut, "DESIGN 5", "a session begins in all slots at once: one may be in it that slot 0, which tells, is not"),
     bug!("pages-named-early", PagesNamedEarly, PowerCut, "NOVA-Fortis", "two things are not made atomically: inode pages and the word that names them"),
     bug!("settled-pages-twice", SettledPagesTwice, Death, "NOVA-Fortis", "blocks are freed twice in recovery"),
     bug!("rejected-not-ended", RejectedNotEnded, PowerCut, "NOVA-Fortis", "a refused checksum is left for the next recovery"),

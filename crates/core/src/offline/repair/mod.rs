@@ -20,7 +20,7 @@ mod write;
 use std::collections::BTreeMap;
 
 use novale_layout::{Ino, PmAddr, PoolState, RoFeature, Roots};
-use novale_pm::{Pm, Purpose};
+use novale_pm::{Flushed, Pm, Purpose};
 
 use crate::base::error::Result;
 use crate::base::exec::{Executor, Progress};
@@ -29,6 +29,7 @@ use crate::offline::check::{CheckReport, check, features_of};
 use crate::offline::repair::gather::{Gathered, gather};
 pub use crate::offline::repair::lost::give_up_slot;
 use crate::pool::Pool;
+use crate::seeded::{self, Bug};
 
 /// Rounds of salvaging: an inode may be cut at its log first, and lose its attributes then.
 const ROUNDS_MAX: usize = 8;
@@ -211,7 +212,12 @@ impl Repair<'_, '_> {
         self.amend(pool, &mut all)?;
         self.say_features(pool, &all);
         let clean = PoolState { flags: PoolState::CLEAN, ..pool.state };
-        pool.write_state(self.pm, clean);
+        if seeded::is_on(Bug::RepairLineNotFenced) {
+            // Not with the fences of the session's beginning either.
+            pool.write_state(self.pm, clean);
+        } else {
+            pool.next_session(self.pm, Flushed::none(), clean);
+        }
         Ok(())
     }
 
