@@ -10,9 +10,10 @@
 #[allow(unused_macros, reason = "its tests are written out")]
 mod harness;
 
+use std::fs;
 use std::process::Stdio;
 
-use harness::support::{eventually, facts, is_stopped, novale};
+use harness::support::{Scratch, eventually, facts, is_stopped, novale};
 use harness::{is_whole, mounted, succeeds, task};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -51,6 +52,27 @@ fn who_has_waited_for_a_killed_child_finds_what_it_has_done() {
     let Some((scratch, slot)) = mounted("who_has_waited_for_a_killed") else { return };
     let mut kills = task(&scratch, "kills");
     succeeds(&kills.stdout(Stdio::piped()).stderr(Stdio::piped()).output().unwrap());
+    is_whole(&scratch, &slot);
+}
+
+/// The kernel says ESTALE of a directory that was moved elsewhere since it saw it, where another directory is on its
+/// way at that moment: it does not wait to take note of the move. The program was told.
+#[test]
+fn who_comes_to_directories_that_are_moved_is_told_of_no_stale_ones() {
+    let Some((scratch, slot)) = mounted("who_comes_to_directories") else { return };
+    let Some(other) = Scratch::for_mount("who_comes_to_directories") else { return };
+    novale(&["mount", "-o", "direct", &slot, &other.dir()]).ok();
+    for dir in ["a", "a/moved", "a/moved/full", "b", "0", "1", "2"] {
+        fs::create_dir(scratch.in_dir(dir)).unwrap();
+    }
+    let mut comes = task(&scratch, "comes_to_what_is_moved");
+    let mut running = comes.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let (here, there) = (other.in_dir("a/moved"), other.in_dir("b/moved"));
+    while running.try_wait().unwrap().is_none() {
+        fs::rename(&here, &there).and_then(|()| fs::rename(&there, &here)).unwrap();
+    }
+    succeeds(&running.wait_with_output().unwrap());
+    novale(&["umount", &other.dir()]).ok();
     is_whole(&scratch, &slot);
 }
 
@@ -315,6 +337,41 @@ mod tasks {
                 assert!(expected.contains(&errno), "{error}");
             }
         }
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn comes_to_what_is_moved() {
+        let place = PathBuf::from(std::env::var_os(PLACE).unwrap());
+        let is_over = AtomicBool::new(false);
+        let expected = [libc::ENOENT, libc::ENOTEMPTY].map(Some);
+        let is_wrong = |error: &std::io::Error| !expected.contains(&error.raw_os_error());
+        // What the kernel knows it moves and removes itself.
+        let known = |open: &fs::File| assert_eq!(unsafe { libc::fchdir(open.as_raw_fd()) }, 0);
+        std::thread::scope(|scope| {
+            for own in ["0", "1", "2"].map(|own| place.join(own)) {
+                let open = fs::File::open(&own).unwrap();
+                known(&open);
+                let (is_over, to) = (&is_over, place.join("b").join(own.file_name().unwrap()));
+                scope.spawn(move || {
+                    let _open = open;
+                    while !is_over.load(Ordering::Relaxed) {
+                        fs::rename(&own, &to).and_then(|()| fs::rename(&to, &own)).unwrap();
+                    }
+                });
+            }
+            let moved = ["a/moved", "b/moved"].map(|path| place.join(path));
+            let mut opened = moved.iter().cycle().filter_map(|path| fs::File::open(path).ok());
+            let open = opened.next().unwrap();
+            known(&open);
+            let all = (0..1000).flat_map(|_| &moved).map(fs::remove_dir);
+            let wrong: Vec<_> = all.map(Result::unwrap_err).filter(is_wrong).collect();
+            is_over.store(true, Ordering::Relaxed);
+            assert!(
+                wrong.iter().all(|error| error.kind() == std::io::ErrorKind::NotFound),
+                "{wrong:?}"
+            );
+        });
     }
 
     #[test]

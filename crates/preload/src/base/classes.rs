@@ -91,8 +91,8 @@ pub(crate) const OF_NAMED: &[i64] = &[
     CACHESTAT,
 ];
 
-/// Calls that are looked at each time.
-const OF_EVERY_TIME: &[i64] = &[
+/// Calls on paths, looked at each time.
+pub(crate) const OF_PATHS: &[i64] = &[
     libc::SYS_open,
     libc::SYS_creat,
     libc::SYS_openat,
@@ -135,6 +135,10 @@ const OF_EVERY_TIME: &[i64] = &[
     libc::SYS_removexattr,
     libc::SYS_lremovexattr,
     libc::SYS_chdir,
+];
+
+/// Other calls that are looked at each time.
+const OF_EVERY_TIME: &[i64] = &[
     libc::SYS_fchdir,
     libc::SYS_dup,
     libc::SYS_dup2,
@@ -260,8 +264,9 @@ const OF_ADDRESSES: &[i64] = &[
 ];
 
 /// Which calls are of which class.
-const OF_CLASSES: [(&[i64], u8); 7] = [
+const OF_CLASSES: [(&[i64], u8); 8] = [
     (OF_DESCRIPTORS, DESCRIPTOR),
+    (OF_PATHS, ALWAYS),
     (OF_EVERY_TIME, ALWAYS),
     (OF_NAMED, ALWAYS),
     (MAKING_DESCRIPTORS, CREATES),

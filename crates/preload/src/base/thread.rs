@@ -38,6 +38,8 @@ pub(crate) struct Thread {
     pub(crate) why: AtomicU32,
     /// Attempts of the call that starts another program which signals have ended, one after the other.
     pub(crate) exec_attempts: AtomicU32,
+    /// Attempts of a call on a path that was stale to the kernel, one after the other.
+    pub(crate) stale_attempts: AtomicU32,
     /// What is to be called when the thread ends, and with what; nulls after the last.
     ends: [[AtomicU64; 2]; ENDS],
     /// The environment made for a child's next program: start and bytes ([`crate::process::exec`]).

@@ -1,18 +1,21 @@
 //! Which call is served by what.
 
+use std::sync::atomic::Ordering;
+
 use crate::base::classes::{
-    self, CREATES, GETXATTRAT, LISTXATTRAT, OF_NAMED, REMOVEXATTRAT, SETXATTRAT,
+    self, CREATES, GETXATTRAT, LISTXATTRAT, OF_NAMED, OF_PATHS, REMOVEXATTRAT, SETXATTRAT,
 };
-use crate::base::sys::{Args, Outcome, Served, fail};
+use crate::base::sys::{Args, Outcome, Served, fail, sys};
+use crate::base::thread::current;
 use crate::base::{left, report};
 use crate::calls::xattrs::{self, Ask};
 use crate::calls::{
     attributes, data, descriptors, directories, ioctls, maps, names, open, processes, space,
     transfer,
 };
-use crate::entry::counted;
+use crate::entry::{STALE, counted};
 use crate::fds::kernel;
-use crate::fds::table::Serving;
+use crate::fds::table::{self, Serving};
 use crate::mounts::{self, room};
 use crate::numbers;
 use crate::paths::descriptor;
@@ -28,8 +31,11 @@ const OF_MEMORY: &[i64] = &[
     libc::SYS_shmat,
 ];
 const CWD: u64 = libc::AT_FDCWD as u64;
-/// Attempts before a name that changes hands all the time is given up.
-const ATTEMPTS: u32 = 16;
+/// Attempts before a name that changes hands all the time, or is stale to the kernel, is given up; and how long it is
+/// waited in between after the first few: for other calls on the directories of the path.
+const ATTEMPTS: u32 = 256;
+const ATTEMPTS_AT_ONCE: u32 = 16;
+const STALE_PAUSE: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 100_000 };
 const NOFOLLOW: i32 = libc::AT_SYMLINK_NOFOLLOW;
 
 /// Calls of the kernel's that may be about what a descriptor itself leads to, and not a path from there.
@@ -103,7 +109,7 @@ fn is_looked_at(number: i64, args: &Args) -> bool {
         | libc::SYS_openat2
         | libc::SYS_recvmmsg
         | libc::SYS_pidfd_getfd => true,
-        _ => false,
+        _ => OF_PATHS.contains(&number) && mounts::has_joined(),
     }
 }
 
@@ -112,6 +118,9 @@ fn is_looked_at(number: i64, args: &Args) -> bool {
 pub(crate) fn look(number: i64, args: &Args, came: i32) -> Outcome {
     let _inside = Serving::new();
     let mut is_found = false;
+    if came == STALE {
+        return again_or_stale(number);
+    }
     match number {
         // Who has waited for a process that was killed finds what that one has done.
         libc::SYS_wait4 | libc::SYS_waitid => {
@@ -134,6 +143,26 @@ pub(crate) fn look(number: i64, args: &Args, came: i32) -> Outcome {
         counted::looked(number, came, is_found);
     }
     Outcome::Done(i64::from(came))
+}
+
+/// What follows where a path was stale to the kernel: the call again, so often. It says so of a directory that was
+/// moved directly since it saw it, where it comes to it at its new place while another call is on its way in the old
+/// one; a program that has the mount alone is told so.
+fn again_or_stale(number: i64) -> Outcome {
+    let attempts = &current().stale_attempts;
+    let made = attempts.load(Ordering::Relaxed);
+    if OF_PATHS.contains(&number) && made < ATTEMPTS {
+        attempts.store(made + 1, Ordering::Relaxed);
+        pause();
+        return Outcome::Again;
+    }
+    Outcome::Done(fail(libc::ESTALE))
+}
+
+/// Waits a moment for others.
+fn pause() {
+    let pause = STALE_PAUSE;
+    table::outside(|| sys!(libc::SYS_nanosleep, &raw const pause, 0));
 }
 
 /// Whether the kernel may give out a descriptor by this call: locks, which programs take for each of
@@ -190,17 +219,20 @@ fn data_call(number: i64, args: &Args) -> Served {
         libc::SYS_fgetxattr => xattrs::of_file(Ask::Get, args),
         libc::SYS_flistxattr => xattrs::of_file(Ask::List, args),
         libc::SYS_fremovexattr => xattrs::of_file(Ask::Remove, args),
-        _ => current(|| path_call(number, args)),
+        _ => while_stale(|| path_call(number, args)),
     }
 }
 
 /// Makes a call again while it ends because what a name led to was removed between the look at the
 /// name and the use of it. Who sees that so often is told that there is no such name.
-fn current(mut call: impl FnMut() -> Served) -> Served {
-    for _ in 0..ATTEMPTS {
+fn while_stale(mut call: impl FnMut() -> Served) -> Served {
+    for attempt in 0..ATTEMPTS {
         let result = call();
         if result != Some(fail(libc::ESTALE)) {
             return result;
+        }
+        if attempt >= ATTEMPTS_AT_ONCE {
+            pause();
         }
     }
     Some(fail(libc::ENOENT))

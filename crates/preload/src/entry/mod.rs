@@ -31,8 +31,12 @@ struct Frame {
 }
 
 /// The bit of a call's number by which it comes again, made by the kernel: its result, which is not
-/// negative, stands above the number.
+/// negative or [`STALE`], stands above the number.
 const LOOKED_AT: u64 = 1 << 63;
+/// The bit by which it comes again since it was stale.
+const STALE_BEFORE: u64 = 1 << 62;
+/// ESTALE as such a result, whose sign is lost.
+pub(crate) const STALE: i32 = -libc::ESTALE & i32::MAX;
 
 /// Serves a call. Returns 0 when it is done, its result in the frame, 1 when the kernel is to do it, 2 when
 /// what comes of that is to be looked at, and 3 when it is to be made again.
@@ -42,6 +46,13 @@ extern "C" fn novale_serve(frame: &mut Frame) -> u64 {
     let args: Args = [rdi, rsi, rdx, r10, r8, r9];
     let made = number & LOOKED_AT != 0;
     let (number, came) = if made { (number as u32 as u64, number >> 32) } else { (number, 0) };
+    let was_stale = !made && number & STALE_BEFORE != 0;
+    let number = number & !STALE_BEFORE;
+    // For a call that is to be made again.
+    frame.number = if made { number | STALE_BEFORE } else { number };
+    if !made && !was_stale && current().stale_attempts.load(Ordering::Relaxed) != 0 {
+        current().stale_attempts.store(0, Ordering::Relaxed);
+    }
     let number = i64::try_from(number).unwrap_or(-1);
     let _set_aside = SetAside::new(&raw const *frame as u64);
     let (errno, before) = (errno(), errno().load(Ordering::Relaxed));
@@ -277,8 +288,11 @@ global_asm!(
     "push rax",
     "syscall",
     "pop rcx",
+    "cmp rax, {stale}",
+    "je 13f",
     "test rax, rax",
     "js 10b",
+    "13:",
     "shl rax, 32",
     "or rax, rcx",
     "bts rax, 63",
@@ -310,6 +324,7 @@ global_asm!(
     high = sym classes::HIGH_TABLE,
     low_numbers = const classes::LOW_NUMBERS,
     descriptors = const words::DESCRIPTORS,
+    stale = const -libc::ESTALE,
     exit = const libc::SYS_exit,
     alternate = const libc::SYS_sigaltstack,
     mask = const libc::SYS_rt_sigprocmask,
