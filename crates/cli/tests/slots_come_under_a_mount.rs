@@ -282,6 +282,45 @@ fn a_copy_of_a_slot_takes_no_place() {
     assert!(checked.contains("no errors"), "{checked}");
 }
 
+/// The second one was refused, since it had looked at the pool's slots before, or its own mount did not know of the
+/// other one's slot yet: by words that are of a pool of which a slot is missing, or that is not mounted.
+#[test]
+fn two_are_added_at_once_through_two_mounts() {
+    let mounts = [0; 2].map(|_| Scratch::for_mount("two_are_added_at_once_through_two_mounts"));
+    let [Some(scratch), Some(second)] = mounts else { return };
+    let _alone = alone();
+    let (slots, dirs) = (["a", "b"].map(|name| scratch.slot(name)), [scratch.dir(), second.dir()]);
+    let [a, b] = slots.each_ref().map(String::as_str);
+    novale(&["mkfs", "--size", "16M", a, b]).ok();
+    for dir in &dirs {
+        novale(&["mount", "-o", "direct", a, b, dir]).ok();
+    }
+    let mut has = vec![a.to_owned(), b.to_owned()];
+    for turn in 0..2 {
+        let new = [0, 1].map(|mount| scratch.slot(&format!("new{turn}{mount}")));
+        thread::scope(|scope| {
+            let add = |(new, dir): (&String, &String)| {
+                let (new, dir) = (new.clone(), dir.clone());
+                move || novale(&["slot", "add", "--size", "8M", &new, &dir])
+            };
+            let added: Vec<_> = new.iter().zip(&dirs).map(|pair| scope.spawn(add(pair))).collect();
+            added.into_iter().for_each(|added| drop(added.join().unwrap().ok()));
+        });
+        has.extend(new);
+        let told = slots_of(&scratch);
+        let paths = told["slots"].as_array().unwrap().iter();
+        let mut paths: Vec<&str> = paths.map(|slot| slot["path"].as_str().unwrap()).collect();
+        paths.sort_unstable();
+        assert_eq!(paths, has, "{told}");
+    }
+    for dir in &dirs {
+        novale(&["umount", dir]).ok();
+    }
+    let slots: Vec<&str> = has.iter().map(String::as_str).collect();
+    let checked = novale(&[&["check"], &slots[..]].concat()).ok();
+    assert!(checked.contains("no errors"), "{checked}");
+}
+
 const ROUND: usize = 45 << 16;
 
 /// A program that uses the pool directly, and writes to a file what it is fed.
@@ -565,8 +604,9 @@ fn two_that_come_at_once_leave_nothing_that_waits() {
     let waits = |slot: &String| fs::read(slot).is_ok_and(|slot| slot.iter().any(|byte| *byte != 0));
     let done: Vec<Outcome> = thread::scope(|scope| {
         let add = |slot: &'static str| {
-            let (slot, dir) = (scratch.slot(slot), &dir);
-            scope.spawn(move || novale(&["slot", "add", "--size", "2M", &slot, dir]))
+            let slot = scratch.slot(slot);
+            // By the directory each of them would be added anew.
+            scope.spawn(move || novale(&["slot", "add", "--size", "2M", &slot, a]))
         };
         let threads = ["b", "c", "d", "e"].map(add);
         assert!(eventually(|| slots[1..].iter().all(waits)));

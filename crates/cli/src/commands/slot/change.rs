@@ -2,6 +2,7 @@
 //! that can be refused is, before anything is changed.
 
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use novale_core::{FIRST_SLOT_BYTES_MIN, SLOT_BYTES_MIN};
@@ -19,6 +20,10 @@ use crate::pools::locked::PoolLock;
 use crate::pools::slot_files::{self, Changed};
 use crate::pools::slots::{self, Found, is_gone, without};
 
+/// How long a slot is added anew where another one was added in the same moment, whose daemon may have more to do
+/// before it tells of it.
+const ADD_AGAIN: Duration = Duration::from_secs(2);
+
 /// What was done, as JSON shows it.
 #[derive(Debug, Serialize)]
 struct ChangedSlot {
@@ -32,33 +37,51 @@ struct ChangedSlot {
 }
 
 pub(super) fn add(args: &SlotAddArgs) -> Result<()> {
-    let pool = slots::absolute(&named(&args.slots)?)?;
-    let new = as_named(one(&args.slot)?, &args.slots, &pool);
-    if !named_by_dir(&args.slots, &pool) {
-        refuse_member(&new, &pool)?;
+    let begun = Instant::now();
+    loop {
+        let pool = slots::absolute(&named(&args.slots)?)?;
+        let done = add_to(args, &pool);
+        // Who named the directory did not name the slots.
+        let is_again = done.is_err() && named_by_dir(&args.slots, &pool) && has_grown(&pool);
+        if !is_again || begun.elapsed() > ADD_AGAIN {
+            return done;
+        }
     }
-    let all = with(&new, &pool)?;
+}
+
+/// Whether a pool has more slots than these, as its first one says.
+fn has_grown(pool: &[PathBuf]) -> bool {
+    let count = pool.first().and_then(|first| slots::slot_count(first));
+    count.is_some_and(|count| count > pool.len())
+}
+
+fn add_to(args: &SlotAddArgs, pool: &[PathBuf]) -> Result<()> {
+    let new = as_named(one(&args.slot)?, &args.slots, pool);
+    if !named_by_dir(&args.slots, pool) {
+        refuse_member(&new, pool)?;
+    }
+    let all = with(&new, pool)?;
     let json = args.new.json;
     if let Some(slot) = last_of(&all, &new) {
         // Whoever uses the pool has it with this slot. Else the earlier call may have died before its fence.
         if let Ok(lock) = holder::lock(&all) {
             let only = lock.files()?;
-            with_bar(&only, |helpers| Ok(changing::add(&pool, &new, 0, helpers)?))?;
+            with_bar(&only, |helpers| Ok(changing::add(pool, &new, 0, helpers)?))?;
             settle(&all, &only);
         }
         return tell(json, "added", true, Some(slot), &new);
     }
     let coming = ComingSlot::new(&args.new, &new, None);
-    if let Some(mounted) = in_use::find(&pool)? {
+    if let Some(mounted) = in_use::find(pool)? {
         let index = mounted.add(coming, None)?;
         tell(json, "added", false, Some(index), &new)?;
         let then = "from the next mount on it is named with the others, in fstab too";
         return if json { Ok(()) } else { say!("{then}") };
     }
-    let (mut made, [lock, _lock_of_new]) = coming.prepare(&pool)?;
+    let (mut made, [lock, _lock_of_new]) = coming.prepare(pool)?;
     let endurance = args.new.endurance.unwrap_or(0);
     let only = made.files_with(&lock)?;
-    let index = with_bar(&only, |helpers| Ok(changing::add(&pool, &new, endurance, helpers)?))?;
+    let index = with_bar(&only, |helpers| Ok(changing::add(pool, &new, endurance, helpers)?))?;
     made.keep();
     settle(&all, &only);
     tell(json, "added", false, Some(index), &new)
