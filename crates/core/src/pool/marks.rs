@@ -13,21 +13,58 @@ const PIECE_WORDS: usize = 1024;
 /// A bit for each page of each slot that is there, set by many threads at once.
 #[derive(Debug)]
 pub(crate) struct PageMarks {
-    slots: Vec<Vec<AtomicU64>>,
+    slots: Vec<SlotBits>,
     pages: Vec<u64>,
     /// Pages marked more than once: none in a sound pool, so that their bits are made when needed.
-    shared: OnceLock<Vec<Vec<AtomicU64>>>,
+    shared: OnceLock<Vec<SlotBits>>,
 }
 
-fn clear_bits(pages: &[u64]) -> Vec<Vec<AtomicU64>> {
-    let words = |pages: &u64| (0..pages.div_ceil(512) * 8).map(|_| AtomicU64::new(0)).collect();
-    pages.iter().map(words).collect()
+/// A bit for each page of a slot. Those of a piece are made when the first of its pages is marked: what of a large pool
+/// is empty takes nothing, nor does a pool that was closed clean, of which the saved allocator is read.
+#[derive(Debug)]
+struct SlotBits {
+    pieces: Vec<OnceLock<Box<[AtomicU64]>>>,
+    /// Words of all of them.
+    words: usize,
 }
 
-/// The word of `page` of a slot, and its bit.
-fn bit_of(bits: &[Vec<AtomicU64>], slot: u8, page: u64) -> Option<(&AtomicU64, u64)> {
-    let words = bits.get(usize::from(slot))?;
-    Some((words.get(usize::try_from(page / 64).ok()?)?, 1 << (page % 64)))
+impl SlotBits {
+    fn new(pages: u64) -> Self {
+        let words = usize::try_from(pages.div_ceil(512) * 8).unwrap_or(usize::MAX);
+        let pieces = (0..words.div_ceil(PIECE_WORDS)).map(|_| OnceLock::new()).collect();
+        Self { pieces, words }
+    }
+
+    /// The word that has the bit of a page, to be changed.
+    fn made(&self, page: u64) -> Option<&AtomicU64> {
+        let index = usize::try_from(page / 64).ok().filter(|index| *index < self.words)?;
+        let piece = self.pieces.get(index / PIECE_WORDS)?;
+        let len = (self.words - index / PIECE_WORDS * PIECE_WORDS).min(PIECE_WORDS);
+        let words = piece.get_or_init(|| (0..len).map(|_| AtomicU64::new(0)).collect());
+        words.get(index % PIECE_WORDS)
+    }
+
+    /// What a word says; none where there is no such word.
+    fn word(&self, index: usize) -> Option<u64> {
+        let piece = self.pieces.get(index / PIECE_WORDS).filter(|_| index < self.words)?;
+        let word = piece.get().and_then(|words| words.get(index % PIECE_WORDS));
+        Some(word.map_or(0, |word| word.load(Ordering::Relaxed)))
+    }
+
+    /// The pieces that were made, by the number of their first word.
+    fn made_pieces(&self) -> impl Iterator<Item = (u64, &[AtomicU64])> {
+        let pieces = (0..).step_by(PIECE_WORDS).zip(&self.pieces);
+        pieces.filter_map(|(first, piece)| Some((first, &**piece.get()?)))
+    }
+}
+
+fn clear_bits(pages: &[u64]) -> Vec<SlotBits> {
+    pages.iter().map(|pages| SlotBits::new(*pages)).collect()
+}
+
+/// The word of `page` of a slot, to be changed.
+fn word_of(bits: &[SlotBits], slot: u8, page: u64) -> Option<&AtomicU64> {
+    bits.get(usize::from(slot))?.made(page)
 }
 
 impl PageMarks {
@@ -55,11 +92,11 @@ impl PageMarks {
             // As many as the word has, at once.
             let count = (64 - page % 64).min(end - page);
             let bits = u64::MAX >> (64 - count) << (page % 64);
-            let Some((word, _)) = bit_of(&self.slots, addr.slot(), page) else { break };
+            let Some(word) = word_of(&self.slots, addr.slot(), page) else { break };
             let before = word.fetch_or(bits, Ordering::Relaxed) & bits;
             if before != 0 {
                 let twice = self.shared.get_or_init(|| clear_bits(&self.pages));
-                if let Some((word, _)) = bit_of(twice, addr.slot(), page) {
+                if let Some(word) = word_of(twice, addr.slot(), page) {
                     word.fetch_or(before, Ordering::Relaxed);
                 }
                 let at = page / 64 * 64 + u64::from(before.trailing_zeros());
@@ -96,9 +133,10 @@ impl PageMarks {
     ) -> Result<()> {
         let Some(twice) = self.shared.get() else { return Ok(()) };
         let first = addr.byte() / PAGE;
+        let of_slot = twice.get(usize::from(addr.slot()));
         let is_shared = |page: &u64| {
-            bit_of(twice, addr.slot(), *page)
-                .is_some_and(|(word, bit)| word.load(Ordering::Relaxed) & bit != 0)
+            let word = usize::try_from(page / 64).ok().and_then(|index| of_slot?.word(index));
+            word.is_some_and(|word| word >> (page % 64) & 1 != 0)
         };
         match (first..first.saturating_add(pages)).find(is_shared) {
             Some(page) => Err(two_owners(PmAddr::new(addr.slot(), page * PAGE), owner)),
@@ -108,25 +146,23 @@ impl PageMarks {
 
     /// A word of a slot's bits.
     pub(crate) fn word(&self, slot: usize, index: u64) -> u64 {
-        let words = self.slots.get(slot);
-        let word = words.and_then(|words| words.get(usize::try_from(index).ok()?));
-        word.map_or(u64::MAX, |word| word.load(Ordering::Relaxed))
+        let bits = self.slots.get(slot);
+        bits.and_then(|bits| bits.word(usize::try_from(index).ok()?)).unwrap_or(u64::MAX)
     }
 
-    /// All pages, in pieces for tasks.
+    /// All pages that may be in use, in pieces for tasks.
     pub(crate) fn pieces(&self) -> Vec<MarkedPiece<'_>> {
         let mut pieces = Vec::new();
-        for (slot, words) in (0..).zip(&self.slots) {
-            let starts = (0..).step_by(PIECE_WORDS);
-            let chunks = starts.zip(words.chunks(PIECE_WORDS));
-            pieces.extend(chunks.map(|(first, words)| MarkedPiece { slot, first, words }));
+        for (slot, bits) in (0..).zip(&self.slots) {
+            let made = bits.made_pieces();
+            pieces.extend(made.map(|(first, words)| MarkedPiece { slot, first, words }));
         }
         pieces
     }
 
     /// How many pages are in use.
     pub(crate) fn used(&self) -> u64 {
-        let words = self.slots.iter().flatten();
+        let words = self.slots.iter().flat_map(SlotBits::made_pieces).flat_map(|(_, words)| words);
         words.map(|word| u64::from(word.load(Ordering::Relaxed).count_ones())).sum()
     }
 }
@@ -209,7 +245,23 @@ mod tests {
         used.splice(1..1, (0..4).map(|index| page(0, a_piece - 2 + index)));
         let pieces = marks.pieces();
         assert_eq!(pieces.len(), 4);
+        assert_eq!([0, 1].map(|slot| marks.word(slot, 2 * a_piece / 64 + 2)), [0, u64::MAX]);
         assert_eq!(pieces.iter().flat_map(MarkedPiece::used_pages).collect::<Vec<_>>(), used);
         assert_eq!(marks.used(), used.len() as u64);
+    }
+
+    #[test]
+    fn pieces_without_a_page_in_use_take_nothing() {
+        let a_piece = PIECE_WORDS as u64 * 64;
+        let marks = PageMarks::new(vec![100 * a_piece]);
+        marks.mark(PmAddr::new(0, 50 * a_piece * PAGE), 1, &String::new).unwrap();
+        assert_eq!(marks.pieces().len(), 1);
+        assert_eq!([0, 50 * a_piece / 64].map(|index| marks.word(0, index)), [0, 1]);
+        assert_eq!(marks.used(), 1);
+        marks.mark(PmAddr::new(0, 50 * a_piece * PAGE), 1, &String::new).unwrap_err();
+        assert!(marks.any_shared());
+        let at = |page| PmAddr::new(0, page * PAGE);
+        marks.refuse_shared(at(49 * a_piece), a_piece, &String::new).unwrap();
+        marks.refuse_shared(at(49 * a_piece), a_piece + 1, &String::new).unwrap_err();
     }
 }
