@@ -82,13 +82,12 @@ const PATH_BYTES_MAX: u64 = 4096;
 
 impl Tables {
     fn create(arena: &Arena, (first, count): (u64, u64), slots: u64) -> Result<Self> {
-        let table = |words: u64| arena.alloc_table(words.next_power_of_two().max(8).ilog2());
         let this = Self {
             first,
             count,
-            table: table(count * RANGE_WORDS)?,
-            summaries: table(count)?,
-            groups: table(count.div_ceil(GROUP) + slots)?,
+            table: arena.alloc_for_good(count * RANGE_WORDS)?,
+            summaries: arena.alloc_for_good(count)?,
+            groups: arena.alloc_for_good(count.div_ceil(GROUP) + slots)?,
         };
         for range in first..first + count {
             for word in this.range(arena, range)?.iter().skip(BITMAP).take(WORDS) {
