@@ -429,15 +429,14 @@ impl Ranges {
     pub(crate) fn install(&self, arena: &Arena, used: &dyn Fn(usize, u64) -> u64) -> Result<u64> {
         let mut total = 0;
         for range in 0..self.base.count {
-            let (slot, first) = self.slot_of(range).ok_or_else(|| bad_range(range))?;
-            let slot = usize::from(slot);
-            let base = (range - first.first) * WORDS as u64;
+            let (number, slot) = self.slot_of(range).ok_or_else(|| bad_range(range))?;
+            let base = (range - slot.first) * WORDS as u64;
             let block = self.range(arena, range)?;
             let mut bits = Bits([0; WORDS]);
             for (index, (word, place)) in
                 bits.0.iter_mut().zip(block.iter().skip(BITMAP)).enumerate()
             {
-                *word = used(slot, base + index as u64) | self.outside(range, index);
+                *word = used(number.into(), base + index as u64) | outside(slot, range, index);
                 place.store(*word, Ordering::Relaxed);
             }
             total += bits.free();
