@@ -22,6 +22,9 @@ promises! {
     /// Room for all bytes of such a call was taken from the program's memory, and where there was none the
     /// program ended.
     vectors_need_no_memory: runs_with_the_daemon vectors;
+    /// A read of several pieces, a copy and `sendfile` looked at no more than where they begin; and an address was
+    /// looked at before.
+    ends_beyond_all_offsets_are_errors: runs_without_the_daemon ends;
     blocked_faults_stay_blocked: runs_with_the_daemon blocked_faults;
 }
 
@@ -83,6 +86,42 @@ mod tasks {
         assert_eq!(fs::read(&path).unwrap(), pattern(9000));
         part_of_a_buffer(&file);
         part_of_a_listing();
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn ends() {
+        let path = place().join("ends");
+        fs::write(&path, b"hello world").unwrap();
+        let open = || OpenOptions::new().read(true).write(true).open(&path).unwrap();
+        let (file, other) = (open(), File::create(place().join("other")).unwrap());
+        let (fd, to, last) = (file.as_raw_fd(), other.as_raw_fd(), i64::MAX);
+        let is = |answer: isize, expected: Result<isize, i32>| {
+            let error = std::io::Error::last_os_error().raw_os_error().unwrap();
+            assert_eq!(if answer < 0 { Err(error) } else { Ok(answer) }, expected);
+        };
+        let mut room = [0_u8; 50];
+        let at = room.as_mut_ptr().cast();
+        let piece = |iov_len| libc::iovec { iov_base: at, iov_len };
+        let (two, none) = ([piece(50), piece(20)], [piece(0), piece(0)]);
+        let two = two.as_ptr();
+        let bad = std::ptr::without_provenance_mut::<libc::c_void>(8);
+        is(unsafe { libc::preadv(fd, two, 2, last - 69) }, Err(libc::EINVAL));
+        is(unsafe { libc::preadv(fd, two, 2, last - 70) }, Ok(0));
+        is(unsafe { libc::pwrite(fd, bad, 4, last) }, Err(libc::EINVAL));
+        let both = libc::RWF_APPEND | 0x20;
+        is(unsafe { libc::pwritev2(fd, none.as_ptr(), 2, 0, both) }, Ok(0));
+        is(unsafe { libc::pwritev2(fd, two, 2, 0, both) }, Err(libc::EINVAL));
+        let send = |mut from: i64| unsafe { libc::sendfile(to, fd, &raw mut from, 5) };
+        is(send(last - 4), Err(libc::EINVAL));
+        is(send(last - 5), Ok(0));
+        let copy = |mut from: i64, mut at: i64, len| unsafe {
+            libc::copy_file_range(fd, &raw mut from, to, &raw mut at, len, 0)
+        };
+        is(copy(0, last, 0), Err(libc::EFBIG));
+        is(copy(last, 0, 5), Ok(0));
+        is(copy(11, last - 2, 5), Ok(0));
+        is(copy(0, 0, usize::MAX >> 1), Ok(11));
     }
 
     #[test]

@@ -390,22 +390,24 @@ pub(crate) fn pread(args: &Args) -> Served {
 /// `write(fd, buf, len)`.
 pub(crate) fn write(args: &Args) -> Served {
     let [fd, at, len, ..] = *args;
-    write_with(fd, At::Position, How::default(), || given(at, len))
+    write_with(fd, At::Position, How::default(), || given(at, len, 0))
 }
 
 /// `pwrite64(fd, buf, len, offset)`.
 pub(crate) fn pwrite(args: &Args) -> Served {
     let [fd, at, len, offset, ..] = *args;
-    write_with(fd, At::Offset(offset), How::default(), || given(at, len))
+    write_with(fd, At::Offset(offset), How::default(), || given(at, len, offset))
 }
 
 /// What is to be written.
 type Bytes<'a> = Cow<'a, [u8]>;
 
-fn given<'a>(at: u64, len: u64) -> Result<Bytes<'a>, Refused> {
-    let is_good = guard::are_a_programs(at, len);
-    let memory = is_good.then(|| guard::readable_part(at, length(len))).flatten();
-    memory.map(Cow::Borrowed).ok_or(errno(libc::EFAULT))
+fn given<'a>(at: u64, len: u64, offset: u64) -> Result<Bytes<'a>, Refused> {
+    if !guard::are_a_programs(at, len) {
+        return Err(errno(libc::EFAULT));
+    }
+    let len = checked_length(len, offset)?;
+    guard::readable_part(at, len).map(Cow::Borrowed).ok_or(errno(libc::EFAULT))
 }
 
 fn length(len: u64) -> usize {
@@ -446,6 +448,10 @@ fn pieces(at: u64, count: u64) -> Result<Vec<(u64, usize)>, Ret> {
     if are_good { Ok(all) } else { Err(fail(libc::EFAULT)) }
 }
 
+fn total(pieces: &[(u64, usize)]) -> u64 {
+    pieces.iter().map(|(_, len)| *len as u64).sum()
+}
+
 /// Room for so many bytes. A program may have none left, of which only the kernel has no need.
 fn room(bytes: usize) -> Result<Vec<u8>, Refused> {
     let mut room = Vec::new();
@@ -458,9 +464,10 @@ fn read_pieces(file: &File, pieces: &[(u64, usize)], offset: u64) -> Result<usiz
     if let [(at, len)] = *pieces {
         return file.read(at, len as u64, offset);
     }
+    let total = checked_length(total(pieces), offset)?;
     let attr = file.fs.getattr(file.description.ino())?;
     let left = usize::try_from(attr.size.saturating_sub(offset)).unwrap_or(MOST);
-    let total = pieces.iter().map(|(_, len)| len).sum::<usize>().min(left);
+    let total = total.min(left);
     let mut bytes = room(total)?;
     bytes.resize(total, 0);
     let done = file.read_bytes(offset, &mut bytes)?;
@@ -500,7 +507,13 @@ fn readv_at(fd: u64, (at, count): (u64, u64), place: At) -> Served {
 }
 
 fn writev_at(fd: u64, (at, count): (u64, u64), place: At, how: How) -> Served {
-    write_with(fd, place, how, || gathered(&pieces(at, count).map_err(Refused::With)?))
+    write_with(fd, place, how, || {
+        let pieces = pieces(at, count).map_err(Refused::With)?;
+        if let At::Offset(offset) = place {
+            checked_length(total(&pieces), offset)?;
+        }
+        gathered(&pieces)
+    })
 }
 
 /// `readv(fd, iov, count)`.
@@ -543,6 +556,11 @@ pub(crate) fn pwritev(args: &Args, has_flags: bool) -> Served {
         (true, true) => {
             let writes = file(fd)?.description.writes();
             let is_negative = matches!(place, At::Offset(offset) if offset > i64::MAX as u64);
+            // With nothing to write they are not looked at.
+            let is_nothing = || pieces(at, count).is_ok_and(|pieces| pieces.is_empty());
+            if writes && !is_negative && is_nothing() {
+                return Some(0);
+            }
             return Some(fail(if writes || is_negative { libc::EINVAL } else { libc::EBADF }));
         }
         (append, never) => Append::new(append, never),

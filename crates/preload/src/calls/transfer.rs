@@ -200,13 +200,15 @@ fn copy(args: &Args) -> Served {
     if start.checked_add(count).is_none() || to_start.checked_add(count).is_none() {
         return Some(fail(libc::EOVERFLOW));
     }
-    let count = count.min(MOST);
-    let is_good =
-        |start: u64| start.checked_add(count).is_some_and(|end| i64::try_from(end).is_ok());
-    if !is_good(start) || !is_good(to_start) {
-        let is_negative = start > i64::MAX as u64 || to_start > i64::MAX as u64;
-        return Some(fail(if is_negative { libc::EINVAL } else { libc::EOVERFLOW }));
+    if start > i64::MAX as u64 || to_start > i64::MAX as u64 {
+        return Some(fail(libc::EINVAL));
     }
+    // Nothing is copied to where no byte can be, not even nothing.
+    if to_start == i64::MAX as u64 {
+        return Some(fail(libc::EFBIG));
+    }
+    let size = source.fs.getattr(source.description.ino()).map_or(0, |attr| attr.size);
+    let count = count.min(MOST).min(size.saturating_sub(start));
     let place = |file: &File, offset| Place { ino: file.description.ino(), offset };
     let (one, other) = (place(&source, start), place(&target, to_start));
     let copied = match source.copy_bytes(one, other, count) {
@@ -280,6 +282,9 @@ fn send(args: &Args) -> Served {
             None => return Some(fail(libc::EFAULT)),
         },
     };
+    if start.wrapping_add(count) > i64::MAX as u64 {
+        return Some(fail(libc::EINVAL));
+    }
     let moved = transfer((out, target.as_ref()), (from, source.as_ref(), start), count.min(MOST))?;
     let end = start + u64::try_from(moved).unwrap_or(0);
     match source {
