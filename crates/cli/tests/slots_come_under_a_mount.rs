@@ -304,7 +304,9 @@ fn two_are_added_at_once_through_two_mounts() {
                 move || novale(&["slot", "add", "--size", "8M", &new, &dir])
             };
             let added: Vec<_> = new.iter().zip(&dirs).map(|pair| scope.spawn(add(pair))).collect();
-            added.into_iter().for_each(|added| drop(added.join().unwrap().ok()));
+            for added in added {
+                added.join().unwrap().ok();
+            }
         });
         has.extend(new);
         let told = slots_of(&scratch);
