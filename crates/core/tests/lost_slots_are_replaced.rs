@@ -202,6 +202,53 @@ fn mended(files: &Files, lost: usize) {
     verify(&fs.into_pm());
 }
 
+/// Pages became zeros of which all that counts lay in the slots that are left: a second copy lay in the lost one, with no
+/// line of the page in it any more.
+#[test]
+fn pages_of_which_an_old_second_copy_is_lost_are_kept() {
+    let mut kept = 0;
+    for lost in [1, 2] {
+        let files = Files::new(16 * MB);
+        let (placement, update) = (Placement::Lanes, Some(UpdatePolicy::Paired));
+        let paired = OpenOptions { placement, update, ..options() };
+        let fs = open_as(files.whole(), &paired);
+        let inos: Vec<Ino> = (0..40)
+            .map(|number| make(&fs, Ino::ROOT, &number.to_string(), FileKind::File))
+            .collect();
+        let mut bytes = vec![1; 16_000];
+        for (number, ino) in (0..).zip(&inos) {
+            // Of lanes that have pages of different slots.
+            let [home, second] = [number, number / 3].map(|hint| Ctx { hint: hint % 3, ..CTX });
+            fs.write(&home, *ino, 0, &vec![1; 16_000]).unwrap();
+            // There and back.
+            for (page, byte) in [(0, 2), (0, 3), (2, 2), (2, 3)] {
+                fs.write(&second, *ino, page * 4096 + 70, &[byte; 100]).unwrap();
+            }
+        }
+        for page in [0, 2] {
+            bytes[page * 4096 + 70..][..100].fill(3);
+        }
+        // A close puts pages together.
+        drop(fs);
+        let is_whole = |fs: &Fs, ino: Ino| {
+            let mut read = vec![0; bytes.len()];
+            fs.read(&CTX, ino, 0, &mut read).is_ok() && read == bytes
+        };
+        let read_only = OpenOptions { read_only: true, ..options() };
+        let before = open_as(files.without(lost, true), &read_only);
+        let report = files.replace(lost).unwrap();
+        let after = open_as(files.mended(lost), &options());
+        for ino in inos.into_iter().filter(|ino| is_whole(&before, *ino)) {
+            assert!(is_whole(&after, ino), "slot {lost}, inode {}: {report:#?}", ino.get());
+        }
+        let is_told = |change: &&Change| change.what.contains("no second copy any more");
+        kept += report.changes.iter().filter(is_told).count();
+        after.close().unwrap();
+        verify(after.pm());
+    }
+    assert!(kept > 0);
+}
+
 #[test]
 fn a_slot_of_a_pool_that_was_closed() {
     for lost in [1, 2] {

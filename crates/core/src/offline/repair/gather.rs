@@ -229,11 +229,13 @@ pub(super) enum Damage {
     Data(Error, Vec<LostRun>),
 }
 
-/// Pages of a file.
+/// Pages of a file of which a copy is in a slot that is not there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct LostRun {
     pub(super) first: u64,
     pub(super) pages: u64,
+    /// Where all that counts of the page is, in another slot; null where some of it is lost.
+    pub(super) kept: PmAddr,
 }
 
 impl Damage {
@@ -348,12 +350,15 @@ impl Inode {
         let mut lost = Vec::new();
         for (first, extent) in self.extents() {
             if pm.is_absent(extent.addr.slot()) {
-                lost.push((extent.addr, LostRun { first, pages: extent.pages }));
+                let run = LostRun { first, pages: extent.pages, kept: PmAddr::NULL };
+                lost.push((extent.addr, run));
                 continue;
             }
             for (page, pair) in self.pairs.of(first, extent) {
                 let partner = pair.partner_page().filter(|page| pm.is_absent(page.slot()));
-                lost.extend(partner.map(|at| (at, LostRun { first: page, pages: 1 })));
+                // No line of it is in the second copy.
+                let kept = if pair.word == 0 { pair.home } else { PmAddr::NULL };
+                lost.extend(partner.map(|at| (at, LostRun { first: page, pages: 1, kept })));
             }
         }
         lost

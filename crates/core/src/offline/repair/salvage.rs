@@ -154,9 +154,8 @@ impl Repair<'_, '_> {
                 })
             }
             Damage::Data(_, ref runs) => {
-                let pages: u64 = runs.iter().map(|run| run.pages).sum();
-                self.lost(at, format!("{why}; {pages} pages of inode {ino} are zeros now"));
-                writer.commit(inode, &holes(runs), Flushed::none(), |_| ())
+                self.lost(at, format!("{why}; {}", what_of_data(ino, runs)));
+                writer.commit(inode, &without_copies(runs), Flushed::none(), |_| ())
             }
             Damage::Xattrs(_) => {
                 self.lost(at, format!("{why}; inode {ino} has no extended attributes any more"));
@@ -184,19 +183,28 @@ impl Repair<'_, '_> {
     }
 }
 
-/// The entries by which a file has no pages there.
-fn holes(runs: &[LostRun]) -> Vec<Entry> {
-    let hole = |first: u64, pages: u32| {
+/// What becomes of a file's pages of which a copy is lost.
+fn what_of_data(ino: Ino, runs: &[LostRun]) -> String {
+    let zeros = runs.iter().filter(|run| run.kept.is_null());
+    match zeros.map(|run| run.pages).sum::<u64>() {
+        0 => format!("{} pages of inode {ino} have no second copy any more", runs.len()),
+        pages => format!("{pages} pages of inode {ino} are zeros now"),
+    }
+}
+
+/// The entries by which a file has no pages there: holes, and pages that lie where they did, without a second copy.
+fn without_copies(runs: &[LostRun]) -> Vec<Entry> {
+    let entry = |first: u64, pages: u32, addr: PmAddr| {
         let file_page = FilePage::new(first);
-        Entry::Write { file_page, addr: PmAddr::NULL, count: pages, snapshot_epoch: 0 }
+        Entry::Write { file_page, addr, count: pages, snapshot_epoch: 0 }
     };
     let of = |run: &LostRun| {
-        let (mut first, end) = (run.first, run.first + run.pages);
+        let (mut first, end, kept) = (run.first, run.first + run.pages, run.kept);
         std::iter::from_fn(move || {
             let pages = u32::try_from(end - first).unwrap_or(u32::MAX);
             let at = first;
             first += u64::from(pages);
-            (pages > 0).then(|| hole(at, pages))
+            (pages > 0).then(|| entry(at, pages, kept))
         })
     };
     runs.iter().flat_map(of).collect()
