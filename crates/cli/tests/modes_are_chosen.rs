@@ -101,6 +101,19 @@ fn a_mount_that_is_only_read_from_now_on_leaves_nothing_buffered() {
     novale(&["umount", &scratch.dir()]).ok();
 }
 
+#[test]
+fn what_is_said_of_a_buffer_that_is_not_there_is_told() {
+    let Some(scratch) = Scratch::for_mount("what_is_said_of_a_buffer") else { return };
+    let _alone = alone();
+    let slot = scratch.pool();
+    for (words, told) in [("low=10", true), ("buffer=8M", true), ("low=10,mode=strict", false)] {
+        let mounted = novale(&["mount", "-o", words, &slot, &scratch.dir()]);
+        assert_eq!(mounted.err.contains("nothing is buffered"), told, "{words}");
+        mounted.ok();
+        novale(&["umount", &scratch.dir()]).ok();
+    }
+}
+
 /// Here its daemon is killed. A mount that others can't join has its slots locked by descriptors of their own, so that
 /// nothing was said of it.
 #[test]

@@ -60,6 +60,7 @@ pub(crate) fn run(request: &Request) -> Result<()> {
     }
     tell_bad_copies(request, &found);
     let pool = if request.args.direct { share(request, &found)? } else { alone(request, &found)? };
+    tell_unbuffered(request, &pool.fs);
     tell_recovery(pool.fs.opened(), request.words.options.read_only, found.is_whole());
     let voice = Arc::new(Voice::new(request.args.daemon && request.args.log.is_none()));
     let changing = Changing::default();
@@ -500,6 +501,17 @@ fn tell_bad_copies(request: &Request, found: &Found) {
     for bad in &found.info.bad_copies {
         let then = if writes { "it is rewritten" } else { "mounting it for writing rewrites it" };
         remark!("novale: {}: {bad}; {then}", slots::shown(&found.paths));
+    }
+}
+
+/// Says that what was said of the write buffer does nothing, where nothing is buffered.
+fn tell_unbuffered(request: &Request, fs: &Fs) {
+    let is_said = request.args.buffer.is_some() || !request.args.buffer_rules.words().is_empty();
+    if is_said && fs.mode_of_writes().is_none() {
+        remark!(
+            "novale: this mount has no mode, so nothing is buffered and what is said of the buffer does nothing: \
+             give -o mode=buffered or mode=strict too"
+        );
     }
 }
 
