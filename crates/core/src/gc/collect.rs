@@ -192,7 +192,7 @@ impl Fs {
     pub(crate) fn collect_step(&self, call: &Call<'_>, locked: &Locked<'_>) -> Result<()> {
         let view = &locked.view;
         if view.log_pages() < LOG_PAGES_MIN {
-            return Ok(());
+            return self.shorten(call, locked);
         }
         let Some(span) = self.span(locked)? else {
             view.set_gc_cursor(PmAddr::NULL);
@@ -219,9 +219,24 @@ impl Fs {
         Ok(())
     }
 
+    /// Writes a log that is too short for windows anew, where the pool is so full that it has grown by pages of
+    /// the reserve, and takes fewer then. So overwrites on a full pool do not use the reserve up.
+    fn shorten(&self, call: &Call<'_>, locked: &Locked<'_>) -> Result<()> {
+        let pages = locked.view.log_pages();
+        if pages < 2 || self.allocator.is_roomy(self.arena())? {
+            return Ok(());
+        }
+        self.rewrite_in(call, locked, pages - 1)
+    }
+
     /// Writes all of a log anew, in pages of its own. What is live of it is kept in its order; after the
     /// switch nothing leads to the old pages.
     pub(crate) fn rewrite_log(&self, call: &Call<'_>, locked: &Locked<'_>) -> Result<()> {
+        self.rewrite_in(call, locked, u64::MAX)
+    }
+
+    /// The same, where it takes no more than `pages_max` pages.
+    fn rewrite_in(&self, call: &Call<'_>, locked: &Locked<'_>, pages_max: u64) -> Result<()> {
         let (view, id) = (&locked.view, &locked.id);
         let state = view.state();
         if state.log_tail.is_null() {
@@ -234,6 +249,9 @@ impl Fs {
         window.drop_overridden(|_, _| Ok(false))?;
         window.drop_cancelled();
         let needed = needed_pages(window.kept().map(|kept| u64::from(kept.lines)));
+        if needed > pages_max {
+            return Ok(());
+        }
         let extents = self.take_pages(call, Wanted::once(needed), Need::Release)?;
         let Stored { pending, moved, tail } = self.store_pages(locked, &window, &extents);
         let gone = window.pages.iter().flat_map(|page| &page.dead_adds).copied().collect();
