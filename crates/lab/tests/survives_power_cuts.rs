@@ -10,7 +10,7 @@
 
 use std::time::Duration;
 
-use novale_lab::campaign::{Campaign, How, Rates, WORKLOADS, Workload, print_replay};
+use novale_lab::campaign::{Campaign, How, Rates, WORKLOADS, Workload, parse_replay, print_replay};
 use novale_lab::crash::{CrashSummary, Effort, explore};
 use novale_lab::diff::{Budget, Length};
 
@@ -178,6 +178,29 @@ fn while_either_collector_runs() {
     }
     println!("{seen:?}");
     assert!(seen.collected_fast > 0 && seen.collected_thorough > 0, "{seen:?}");
+}
+
+/// A log of one page grows where there is little room, and is written anew behind the operation.
+#[test]
+fn while_a_short_log_is_written_anew_in_a_full_pool() {
+    let file = "kind=file mode=644 uid=0 gid=0 rdev=0 target=%";
+    let pieces = |name, bytes: u64| {
+        let piece = move |at| format!("write /{name} offset={} len=65536 fill=1\n", at * 65536);
+        (0..bytes / 65536).map(piece).collect::<String>()
+    };
+    let over = |n| format!("write /f offset={} len=4096 fill={}\n", n * 7 % 16 * 4096, n % 200);
+    let over: String = (0..70).map(over).collect();
+    let text = format!(
+        "options slots=2097152 form=auto lanes=1 from_step=91 subset_lines_max=6 data_lines_max=1 pairs=8 \
+         random=8 at_stores=1 used_one_in=16 nested_one_in=40 cut_off_one_in=4 many_threads=0 eadr=0 seed=1\n\
+         create /f {file}\ncreate /g {file}\n{}{}{over}",
+        pieces("f", 1 << 16),
+        pieces("g", 27 << 16)
+    );
+    let case = parse_replay(&text).unwrap();
+    let seen = explore(&case.steps, &case.options).unwrap_or_else(|failure| panic!("{failure}"));
+    println!("{seen:?}");
+    assert!(seen.collected_thorough > 0, "{seen:?}");
 }
 
 #[test]

@@ -264,6 +264,7 @@ impl Fs {
         let mut next = locked.next_state();
         next.log_head = if needed == 0 { PmAddr::NULL } else { page_at(&extents, 0) };
         next.log_tail = tail;
+        self.gc.thorough.fetch_add(freed.pages().saturating_sub(needed), Ordering::Relaxed);
         note_dead(call, &freed);
         call.op.forget_commits();
         let rest = if seeded::is_on(Bug::MovedLogNamedEarly) {
