@@ -189,7 +189,7 @@ fn overwrites_of_many_small_files_on_a_full_pool() {
             let (of, at) =
                 ((random >> 40) as usize % FILES, (random >> 17) as usize % (BYTES / len));
             let new = &mut bytes[of][at * len..][..len];
-            new.fill((round % 251) as u8);
+            new.fill((round % 251_u64) as u8);
             let written = fs.write(&CTX, inos[of], (at * len) as u64, new);
             let left = free(&fs);
             assert_eq!(

@@ -222,27 +222,42 @@ fn a_feature_is_said_by_a_copy_whose_reserved_bytes_are_used() {
     }
 }
 
-/// The bits are gone: a check says so, and a repair sets them.
+/// The bits are gone: a check says so, and a repair sets them. Those that entries of a log use were forgotten.
 #[test]
 fn features_in_use_that_are_not_said_are_repaired() {
-    let fs = open(pool(), false).unwrap();
     let ctx = Ctx { now_ns: 3, hint: 0 };
-    let set = SetXattr { name: b"user.a", value: b"1", ..SetXattr::default() };
-    fs.setxattr(&ctx, Node::ROOT, &set).unwrap();
-    fs.close().unwrap();
-    let pm = fs.into_pm();
-    for at in copies()[0] {
-        let mut superblock = Superblock::decode(&get::<SUPERBLOCK_BYTES>(&pm, at)).unwrap();
-        superblock.features_ro_compat = 0;
-        put(&pm, at, &superblock.encode());
+    let file = NewInode { kind: FileKind::File, mode: 0o644, uid: 0, gid: 0, rdev: 0, target: b"" };
+    let methods = [
+        (UpdatePolicy::FineLog, RoFeature::Redo),
+        (UpdatePolicy::Paired, RoFeature::Pairs),
+        (UpdatePolicy::Lawn, RoFeature::Slots),
+    ];
+    for (update, feature) in methods {
+        let fs = open(pool(), false).unwrap();
+        let set = SetXattr { name: b"user.a", value: b"1", ..SetXattr::default() };
+        fs.setxattr(&ctx, Node::ROOT, &set).unwrap();
+        let ino = fs.create(&ctx, Node::ROOT, b"f", &file).unwrap().ino;
+        fs.write(&ctx, ino, 0, &[1; 9000]).unwrap();
+        let update = Some(Some(update));
+        fs.setattr(&ctx, Node::current(ino), &SetAttr { update, ..SetAttr::default() }).unwrap();
+        fs.write(&ctx, ino, 100, &[2; 64]).unwrap();
+        // Not closed, which would end the pairs.
+        let pm = fs.into_pm();
+        for at in copies()[0] {
+            let mut superblock = Superblock::decode(&get::<SUPERBLOCK_BYTES>(&pm, at)).unwrap();
+            superblock.features_ro_compat = 0;
+            put(&pm, at, &superblock.encode());
+        }
+        let found: String = findings(&pm).into_iter().map(|found| found.what).collect();
+        let is_said = |feature| found.contains(&format!("the feature {feature:?}"));
+        assert!([RoFeature::Xattrs, feature].into_iter().all(is_said), "{found}");
+        let mut help =
+            repair::Help { exec: &Serial, progress: &|_| {}, keep: &mut |_| Ok(()), now_ns: 4 };
+        let report = repair::repair(&pm, repair::Effort::Safe, &mut help).unwrap();
+        assert!(report.left.findings.is_empty(), "{report:?}");
+        let both = RoFeature::Xattrs.bit() | feature.bit();
+        assert_eq!(inspect(&pm).unwrap().features[1] & both, both);
     }
-    let found = findings(&pm);
-    assert!(found.len() == 1 && found[0].what.contains("feature Xattrs"), "{found:?}");
-    let mut help =
-        repair::Help { exec: &Serial, progress: &|_| {}, keep: &mut |_| Ok(()), now_ns: 4 };
-    let report = repair::repair(&pm, repair::Effort::Safe, &mut help).unwrap();
-    assert!(report.left.findings.is_empty(), "{report:?}");
-    assert_eq!(inspect(&pm).unwrap().features[1], RoFeature::Xattrs.bit());
 }
 
 fn image(pm: &Pm) -> Vec<u8> {

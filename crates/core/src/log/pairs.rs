@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use novale_layout::{Ino, PAGE, Pair, PmAddr};
+use novale_layout::{Ino, PAGE, Pair, PmAddr, RoFeature};
 
 use crate::base::error::{Error, Result};
 use crate::base::extent::Extent;
@@ -36,6 +36,11 @@ impl PartnerPages {
         *used |= slots;
         Ok(None)
     }
+}
+
+/// The bit of the feature that a pair entry uses.
+pub(crate) fn feature_of(pair: &Pair) -> u64 {
+    if pair.partner.is_shared() { RoFeature::Slots.bit() } else { RoFeature::Pairs.bit() }
 }
 
 /// The newest pair entry of each page that no later entry has mapped or taken out.

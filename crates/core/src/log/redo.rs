@@ -1,7 +1,7 @@
 //! Bytes that a log has for its file, and that may not lie there yet: those of redo entries of the newest
 //! operation, in the session that crashed or whose client died.
 
-use novale_layout::{PAGE, PmAddr, Redo, Source};
+use novale_layout::{PAGE, PmAddr, Redo, RoFeature, Source};
 use novale_pm::Pm;
 
 use crate::base::error::{Error, Result};
@@ -36,6 +36,14 @@ pub(crate) enum RedoFrom<'a> {
 }
 
 impl RedoFrom<'_> {
+    /// The bit of the feature that such an entry uses.
+    pub(crate) fn feature(self) -> u64 {
+        match self {
+            Self::Entry(_) => RoFeature::Redo.bit(),
+            Self::Pool(_) => RoFeature::Sources.bit(),
+        }
+    }
+
     /// The first byte of the file, and the bytes; none where others lie there by now.
     pub(crate) fn load(self, pm: &Pm) -> Result<Option<(u64, Vec<u8>)>> {
         let source = match self {

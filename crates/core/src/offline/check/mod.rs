@@ -27,7 +27,7 @@ use crate::life::open::refuse_without_root;
 use crate::life::scan;
 use crate::log::Logged;
 use crate::log::coverage::{Mapping, Mappings, resolve};
-use crate::log::pairs::{LoggedPairs, PartnerPages};
+use crate::log::pairs::{LoggedPairs, PartnerPages, feature_of};
 use crate::log::redo::{RedoFrom, Redone};
 use crate::log::replay::{Fold, NameSaid, replay};
 use crate::offline::check::missing::Missing;
@@ -459,8 +459,7 @@ impl Fold for CheckedLog<'_> {
     }
 
     fn pair(&mut self, _at: &Logged<'_>, pair: &Pair) -> Result<()> {
-        let shared = pair.partner.is_shared();
-        self.features |= if shared { RoFeature::Slots } else { RoFeature::Pairs }.bit();
+        self.features |= feature_of(pair);
         self.pairs.pair(pair);
         Ok(())
     }
@@ -472,10 +471,7 @@ impl Fold for CheckedLog<'_> {
     }
 
     fn redo(&mut self, at: &Logged<'_>, from: RedoFrom<'_>) -> Result<()> {
-        self.features |= match from {
-            RedoFrom::Entry(_) => RoFeature::Redo.bit(),
-            RedoFrom::Pool(_) => RoFeature::Sources.bit(),
-        };
+        self.features |= from.feature();
         if let Some((pm, op_seq)) = self.owed_by
             && at.header.op_seq == op_seq
             && let Some(bytes) = from.load(pm)?

@@ -241,6 +241,7 @@ impl Repair<'_, '_> {
                 page_seq: 0,
                 read_to: PmAddr::NULL,
                 attributes: None,
+                features: 0,
                 own_pages: Vec::new(),
                 names: GatheredNames::default(),
                 mappings: Mappings::default(),

@@ -23,7 +23,7 @@ use crate::inode::state::{InodePlace, LogId};
 use crate::life::scan;
 use crate::log::Logged;
 use crate::log::coverage::{Mapping, Mappings, resolve};
-use crate::log::pairs::LoggedPairs;
+use crate::log::pairs::{LoggedPairs, feature_of};
 use crate::log::redo::{Owed, RedoFrom, Redone};
 use crate::log::replay::{Fold, NameSaid, replay};
 use crate::offline::check::{refuse_future, refuse_unclean};
@@ -78,6 +78,8 @@ pub(super) struct Inode {
     pub(super) read_to: PmAddr,
     /// The newest attributes entry.
     pub(super) attributes: Option<Attributes>,
+    /// Bits of the features that its log's entries use.
+    pub(super) features: u64,
     /// The pages of its log and of its extended attributes.
     pub(super) own_pages: Vec<Extent>,
     pub(super) names: GatheredNames,
@@ -158,6 +160,7 @@ impl Fold for GatheredLog<'_> {
             self.absent.see(page, 1);
         }
         self.inode.read_to = at.last_line();
+        self.inode.features |= feature_of(pair);
         self.inode.pairs.pair(pair);
         Ok(())
     }
@@ -181,6 +184,7 @@ impl Fold for GatheredLog<'_> {
             self.redone.push(bytes);
         }
         self.inode.read_to = at.last_line();
+        self.inode.features |= from.feature();
         Ok(())
     }
 
@@ -521,6 +525,7 @@ impl Gathered {
             page_seq: 0,
             read_to: PmAddr::NULL,
             attributes: None,
+            features: 0,
             own_pages: Vec::new(),
             names: GatheredNames::default(),
             mappings: Mappings::default(),
@@ -740,6 +745,7 @@ fn blank(ino: Ino, place: InodePlace, damage: Damage) -> Inode {
         page_seq: 0,
         read_to: PmAddr::NULL,
         attributes: None,
+        features: 0,
         own_pages: Vec::new(),
         names: GatheredNames::default(),
         mappings: Mappings::default(),

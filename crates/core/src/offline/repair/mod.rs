@@ -223,8 +223,10 @@ impl Repair<'_, '_> {
 
     /// Lets the superblock say which features inodes use.
     fn say_features(&mut self, pool: &mut Pool, all: &Gathered) {
-        let used =
-            all.inodes.values().map(|inode| features_of(inode.xattr_root(), inode.project()));
+        let used = all
+            .inodes
+            .values()
+            .map(|inode| features_of(inode.xattr_root(), inode.project()) | inode.features);
         let unsaid = used.fold(0, |all, one| all | one) & !pool.superblock.features_ro_compat;
         for feature in RoFeature::ALL {
             if unsaid & feature.bit() != 0 {
