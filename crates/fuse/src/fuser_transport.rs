@@ -267,11 +267,12 @@ impl Filesystem for Adapter {
         _chgtime: Option<SystemTime>,
         _bkuptime: Option<SystemTime>,
         _flags: Option<BsdFileFlags>,
+        kills_set_id: bool,
         reply: ReplyAttr,
     ) {
         let mode = mode.map(|mode| mode & 0o7777);
         let (atime, mtime) = (atime.map(time), mtime.map(time));
-        let changes = Changes { mode, uid, gid, size, atime, mtime };
+        let changes = Changes { mode, uid, gid, size, atime, mtime, kills_set_id };
         self.reply_attr(reply, self.service.setattr(caller(request), ino(node), &changes));
     }
 
@@ -339,9 +340,11 @@ impl Filesystem for Adapter {
         mode: u32,
         umask: u32,
         flags: i32,
+        kills_set_id: bool,
         reply: ReplyCreate,
     ) {
-        let (new, open) = (new_inode(request, FileKind::File, mode), self.open_request(flags));
+        let new = new_inode(request, FileKind::File, mode);
+        let open = OpenRequest { kills_set_id, ..self.open_request(flags) };
         let (parent, name, keeps) = (ino(parent), name.as_bytes().to_vec(), self.keeps);
         self.room.make(
             move |service| service.create(parent, &name, (&new, umask), open),
@@ -394,9 +397,17 @@ impl Filesystem for Adapter {
         self.room.make(rename, move |renamed| reply_empty(reply, renamed));
     }
 
-    fn open(&self, request: &Request, node: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+    fn open(
+        &self,
+        request: &Request,
+        node: INodeNo,
+        flags: OpenFlags,
+        kills_set_id: bool,
+        reply: ReplyOpen,
+    ) {
         let (caller, node) = (caller(request), ino(node));
-        let (service, open) = (self.service.clone(), self.open_request(flags.0));
+        let open = OpenRequest { kills_set_id, ..self.open_request(flags.0) };
+        let service = self.service.clone();
         let answer =
             move |ready: Reply<()>| match ready.and_then(|()| service.open(caller, node, open)) {
                 Ok(opened) => reply.opened(file_handle(flags.0), opened_flags(opened)),
@@ -755,6 +766,7 @@ impl Adapter {
             direct: mode == OpenAccMode::O_WRONLY
                 || mode == OpenAccMode::O_RDWR && self.maps_direct,
             truncate: flags & libc::O_TRUNC != 0,
+            kills_set_id: false,
             exclusive: flags & libc::O_EXCL != 0,
         }
     }

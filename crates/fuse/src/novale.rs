@@ -215,7 +215,7 @@ impl Novale {
     fn drop_set_id_of(&self, ctx: &Ctx, writer: Option<Caller>, ino: Ino) -> Reply<()> {
         let Some(caller) = writer else { return Ok(()) };
         let attr = self.done(self.fs.getattr(ino))?;
-        let changer = Changer { has_fsetid: false, is_in_group: is_in_group(caller, &attr) };
+        let changer = of_contents(caller, true, &attr);
         self.done(changer.before_write(&self.fs, ctx, &attr))
     }
 
@@ -252,9 +252,10 @@ impl Novale {
         self.stores.write(ino, (&start, len), &peek, write)
     }
 
-    fn truncate(&self, ctx: &Ctx, caller: Caller, attr: Attr) -> Reply<Attr> {
+    fn truncate(&self, ctx: &Ctx, caller: Caller, open: OpenRequest, attr: Attr) -> Reply<Attr> {
         let changes = SetAttr { size: Some(0), ..SetAttr::default() };
-        self.done(self.fs.setattr(ctx, attr.node(), &changer(caller, &attr).changing(&changes)))
+        let by = of_contents(caller, open.kills_set_id, &attr);
+        self.done(self.fs.setattr(ctx, attr.node(), &by.changing(&changes)))
     }
 }
 
@@ -264,7 +265,13 @@ fn made_meanwhile(kind: FileKind) -> Errno {
     Errno(if kind == FileKind::Directory { libc::EISDIR } else { libc::ESTALE })
 }
 
-/// What a caller is to an inode whose set-id bits may fall.
+/// What a caller is to a file whose contents it changes, of whom the kernel has told whether it has the right to
+/// keep set-id bits alive.
+fn of_contents(caller: Caller, kills_set_id: bool, attr: &Attr) -> Changer {
+    Changer { has_fsetid: !kills_set_id, is_in_group: is_in_group(caller, attr) }
+}
+
+/// What a caller is to an inode whose set-id bits may fall by a change of owner.
 fn changer(caller: Caller, attr: &Attr) -> Changer {
     // It is looked for where it matters.
     let has_fsetid =
@@ -328,7 +335,7 @@ impl Service for Novale {
     fn setattr(&self, caller: Caller, ino: Ino, changes: &Changes) -> Reply<Attr> {
         let _pass = self.enter(&[ino])?;
         let ctx = Self::ctx();
-        let Changes { mode, uid, gid, size, atime, mtime } = *changes;
+        let Changes { mode, uid, gid, size, atime, mtime, kills_set_id } = *changes;
         let set = SetAttr {
             mode,
             uid,
@@ -343,7 +350,10 @@ impl Service for Novale {
         let nothing = mode.is_none() && size.is_none() && atime.is_none() && mtime.is_none();
         let set = if nothing || uid.is_some() || gid.is_some() || size.is_some() {
             let attr = self.done(self.fs.getattr(ino))?;
-            let by = changer(caller, &attr);
+            let by = match size {
+                Some(_) => of_contents(caller, kills_set_id, &attr),
+                None => changer(caller, &attr),
+            };
             let is_bare = nothing && uid.is_none() && gid.is_none();
             if is_bare && by.owning_takes(&attr) && !may_take_set_id(caller, &attr) {
                 return Err(Errno(libc::EPERM));
@@ -387,7 +397,7 @@ impl Service for Novale {
                     return Err(made_meanwhile(attr.kind));
                 }
                 let caller = Caller { uid: new.uid, gid: new.gid, pid: 0 };
-                if open.truncate { self.truncate(&ctx, caller, attr)? } else { attr }
+                if open.truncate { self.truncate(&ctx, caller, open, attr)? } else { attr }
             }
             Err(error) => return Err(self.fail(&error)),
         };
@@ -431,7 +441,7 @@ impl Service for Novale {
         let ctx = Self::ctx();
         let mut attr = self.done(self.fs.getattr(ino))?;
         if open.truncate {
-            attr = self.truncate(&ctx, caller, attr)?;
+            attr = self.truncate(&ctx, caller, open, attr)?;
         }
         Ok(self.opened(&ctx, &attr, open))
     }

@@ -52,6 +52,8 @@ pub struct Changes {
     pub atime: Option<Time>,
     /// Modification time.
     pub mtime: Option<Time>,
+    /// The caller has no right to keep set-id bits alive by a change of the length (`CAP_FSETID`).
+    pub kills_set_id: bool,
 }
 
 /// What is read.
@@ -74,6 +76,8 @@ pub struct OpenRequest {
     pub direct: bool,
     /// Emptied on the way (`O_TRUNC`).
     pub truncate: bool,
+    /// Who empties it has no right to keep set-id bits alive (`CAP_FSETID`).
+    pub kills_set_id: bool,
     /// For `create`: it must be new (`O_EXCL`).
     pub exclusive: bool,
 }

@@ -167,11 +167,13 @@ fn set_id_bits_fall_where_the_kernel_leaves_them_to_us() {
     let truncate = OpenRequest { truncate: true, ..OpenRequest::default() };
     service.open(root, file, truncate).unwrap();
     assert_eq!(mode(), 0o6755);
-    service.open(nobody, file, truncate).unwrap();
+    service.open(nobody, file, OpenRequest { kills_set_id: true, ..truncate }).unwrap();
     assert_eq!(mode(), 0o755);
     arm();
     let size = Changes { size: Some(9), ..Changes::default() };
     service.setattr(nobody, file, &size).unwrap();
+    assert_eq!(mode(), 0o6755);
+    service.setattr(nobody, file, &Changes { kills_set_id: true, ..size }).unwrap();
     assert_eq!(mode(), 0o755);
 }
 

@@ -349,6 +349,10 @@ mod op {
         arg: &'a fuse_setattr_in,
     }
     impl SetAttr<'_> {
+        /// Whether the caller, who changes the size, may not keep set-id bits alive.
+        pub(crate) fn kills_suidgid(&self) -> bool {
+            self.valid().contains(FattrFlags::FATTR_KILL_SUIDGID)
+        }
         fn valid(&self) -> FattrFlags {
             FattrFlags::from_bits_retain(self.arg.valid)
         }
@@ -662,6 +666,10 @@ mod op {
         arg: &'a fuse_open_in,
     }
     impl Open<'_> {
+        /// Whether the caller, who truncates, may not keep set-id bits alive.
+        pub(crate) fn kills_suidgid(&self) -> bool {
+            self.arg.open_flags & FUSE_OPEN_KILL_SUIDGID != 0
+        }
         pub(crate) fn flags(&self) -> OpenFlags {
             OpenFlags(self.arg.flags)
         }
@@ -1242,6 +1250,10 @@ mod op {
         name: &'a Path,
     }
     impl<'a> Create<'a> {
+        /// Whether the caller, who truncates, may not keep set-id bits alive.
+        pub(crate) fn kills_suidgid(&self) -> bool {
+            self.arg.open_flags & FUSE_OPEN_KILL_SUIDGID != 0
+        }
         pub(crate) fn name(&self) -> &'a Path {
             self.name
         }
