@@ -85,7 +85,7 @@ fn work(mount: &[&str], name: &str) {
         }
     }
     assert!(read > 20, "{read} files can be read");
-    novale(&["umount", &dir]).ok();
+    novale(&["umount", &dir]).refused(1, &["slot 1 has failed", "not closed clean", "check"]);
     novale(&["mount", &a, &b, &dir]).refused(1, &["slot 1", "cut off"]);
 }
 

@@ -42,7 +42,7 @@ fn calls_fail_and_the_program_goes_on() {
     // The daemon knows what the program has met.
     let info = novale(&["info", &a, &b]).ok();
     assert!(info.contains(&format!("{b}  has failed")), "{info}");
-    novale(&["umount", &dir]).ok();
+    novale(&["umount", &dir]).refused(1, &["slot 1 has failed", "not closed clean"]);
 }
 
 mod tasks {

@@ -176,6 +176,7 @@ fn not_mounted(target: &Path, how: Unmount, error: MountError) -> Result<Daemon>
         device: devices.first().copied(),
         source: None,
         held,
+        failed: Vec::new(),
         was_cut: how == Unmount::ByForce,
     })
 }
@@ -189,6 +190,8 @@ struct Daemon {
     source: Option<OsString>,
     /// By which it is seen afterwards that the pool was closed.
     held: Option<HeldSlots>,
+    /// Slots that have failed under it.
+    failed: Vec<u8>,
     /// No mount keeps it at work.
     was_cut: bool,
 }
@@ -207,7 +210,8 @@ impl Daemon {
         let held = if entry.is_believed() { HeldSlots::of(&process) } else { None };
         let was_cut = how == Unmount::ByForce;
         let (device, source) = (Some(entry.device), Some(entry.source.clone()));
-        Some(Self { process, device, source, held, was_cut })
+        let failed = facts.map(|facts| facts.failed_slots.clone()).unwrap_or_default();
+        Some(Self { process, device, source, held, failed, was_cut })
     }
 
     fn pid(&self) -> u32 {
@@ -219,6 +223,13 @@ impl Daemon {
         self.wait(target, limit)?;
         if let Some(left) = self.held.as_ref().and_then(HeldSlots::left_open) {
             bail!("the pool was {}", left.in_words());
+        }
+        if let Some(slot) = self.failed.first() {
+            bail!(
+                "slot {slot} has failed under the mount, and the pool was not closed clean: what lies there is lost; \
+                 `novale check` names the files, `novale mount -o ro` shows the others, `novale slot replace --lost` \
+                 gives its place to another slot"
+            );
         }
         Ok(())
     }
