@@ -12,7 +12,6 @@ use novale_layout::{
 use novale_pm::{Flushed, Pm, Purpose};
 
 use crate::base::error::{Error, Result};
-use crate::base::extent::page_at;
 use crate::fs::Fs;
 use crate::inode::chunks::Chunks;
 use crate::life::saved;
@@ -21,6 +20,8 @@ use crate::pool::Pool;
 use crate::space::{Need, Wanted, reserve_of};
 
 pub(crate) const INODE_WORDS: usize = 128;
+/// Words that a page of the chain has.
+const WORDS_A_PAGE: usize = SAVED_PAYLOAD_BYTES_MAX as usize / 8;
 /// Words of a project: its number, pages, inodes.
 const PROJECT_WORDS: usize = 3;
 
@@ -164,32 +165,36 @@ pub(crate) fn without(pool: &Pool) -> PoolState {
 /// after a fence. A pool too full for them is clean without: the next opening scans.
 pub(crate) fn write(fs: &Fs, op: &Op<'_>, pool: &Pool) -> Result<(PoolState, Flushed)> {
     let clean = without(pool);
-    let bytes = encode_words(&snapshot(fs)?);
-    let payload = SAVED_PAYLOAD_BYTES_MAX as usize;
-    let pages = bytes.len().div_ceil(payload) as u64;
+    let words = snapshot(fs)?;
+    let pages = words.len().div_ceil(WORDS_A_PAGE) as u64;
     let arena = fs.arena();
     let Ok(extents) = fs.allocator.take_all(arena, op, 0, Wanted::once(pages), Need::Release)
     else {
         return Ok((clean, Flushed::none()));
     };
-    let mut pending = Flushed::none();
-    for (index, part) in bytes.chunks(payload).enumerate() {
-        let page = page_at(&extents, index as u64);
+    // In a list: they may lie in as many pieces as there are.
+    let places =
+        extents.iter().flat_map(|of| (0..of.pages).map(move |page| of.addr.add(page * PAGE)));
+    let places: Vec<PmAddr> = places.collect();
+    let place = |index: usize| places.get(index).copied().unwrap_or_default();
+    let (mut pending, mut crc) = (Flushed::none(), Crc32c::new());
+    // Page by page: all of it is 400 MB for 12 TB.
+    for (index, part) in words.chunks(WORDS_A_PAGE).map(encode_words).enumerate() {
+        crc.update(&part);
+        let page = place(index);
         let header = SavedPageHeader {
-            next: page_at(&extents, index as u64 + 1),
+            next: place(index + 1),
             page_index: u32::try_from(index).unwrap_or(u32::MAX),
             payload_bytes: u32::try_from(part.len()).unwrap_or(0),
         };
         let mut image = header.encode(pool.seed.addr(page)).to_vec();
-        image.extend_from_slice(part);
+        image.extend_from_slice(&part);
         debug_assert!(image.len() as u64 <= PAGE);
         pending = pending.and(fs.pm().stream(page, &image, Purpose::Other));
     }
-    let mut crc = Crc32c::new();
-    crc.update(&bytes);
     let named = PoolState {
-        saved_root: page_at(&extents, 0),
-        saved_bytes: bytes.len() as u64,
+        saved_root: place(0),
+        saved_bytes: words.len() as u64 * 8,
         saved_crc: crc.finish(),
         ..clean
     };
