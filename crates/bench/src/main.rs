@@ -11,6 +11,7 @@ mod aging;
 mod attach;
 mod bed;
 mod calls;
+mod capacity;
 mod directory;
 mod filebench;
 mod hinfs;
@@ -104,6 +105,8 @@ enum Command {
     Directory(directory::Options),
     /// Opening a pool (5.5): closed clean and after a death, by dataset.
     Recovery(recovery::Options),
+    /// What a pool's size, slots and lanes cost before it has a file: tables in DRAM, what closing saves, opening.
+    Capacity(capacity::Options),
     /// Joining a pool of 100,000 files that others have open, and leaving it.
     Attach,
     /// System calls of one thread and of many in DIRS: what they take of a CPU, and how often they wait.
@@ -212,6 +215,7 @@ fn main() -> Result<()> {
         Some(Command::Aging(options)) => aging::run(common, options),
         Some(Command::Directory(options)) => directory::run(common, options),
         Some(Command::Attach) => attach::run(common),
+        Some(Command::Capacity(options)) => capacity::run(common, options),
         Some(Command::Calls { dirs }) => calls::run(common, dirs),
         Some(Command::Recovery(options)) => recovery::run(common, options),
         Some(Command::KilledWriter(writer)) => return killed::write_until_killed(writer),
@@ -248,6 +252,7 @@ impl Command {
             | Self::Directory(_)
             | Self::Recovery(_)
             | Self::KilledWriter(_)
+            | Self::Capacity(_)
             | Self::Attach => (None, [].as_slice()),
         };
         one.into_iter().chain(others)
