@@ -11,7 +11,7 @@ use fastrand::Rng;
 use novale_arena::{Arena, PidInfo};
 use novale_core::{
     Ctx, Error, Fallocate, FileKind, Form, Fs, HoldId, Ino, MkfsOptions, NewInode, Node,
-    OpenOptions, Place, Serial, SetAttr, mkfs,
+    OpenOptions, Place, Seek, Serial, SetAttr, mkfs,
 };
 use novale_layout::PmAddr;
 use novale_pm::{Pm, PmOptions, Purpose, SlotLock, SlotSpec};
@@ -289,6 +289,26 @@ fn mappings_of_the_kernel_and_of_the_file_itself_exclude_each_other() {
     fs.release(&CTX, file.0, 1).unwrap();
     assert_eq!(fs.map_hold(&CTX, file.0, file.1 + 1).unwrap(), None);
     assert!(matches!(fs.map_hold(&CTX, Ino::ROOT, 1), Err(Error::IsDirectory)));
+    fs.close().unwrap();
+}
+
+/// A copy by holes passed over what was stored to a mapping, as long as the kernel had not written it back.
+#[test]
+fn a_file_that_a_kernel_has_mapped_is_data_up_to_its_end() {
+    let fs = open(pool(&[16 * MB], 2), Form::Auto);
+    let (ino, _) = make(&fs, b"file");
+    fs.hold(ino).unwrap();
+    set_size(&fs, ino, 3 * PAGE);
+    let seek = |offset, what| fs.seek(ino, offset, what);
+    assert!(matches!(seek(7, Seek::Data), Err(Error::NoSuchOffset)));
+    assert_eq!(seek(7, Seek::Hole).unwrap(), 7);
+    fs.set_mapped(&CTX, ino, true).unwrap();
+    assert_eq!(seek(7, Seek::Data).unwrap(), 7);
+    assert_eq!(seek(7, Seek::Hole).unwrap(), 3 * PAGE as u64);
+    assert!(matches!(seek(3 * PAGE as u64, Seek::Data), Err(Error::NoSuchOffset)));
+    fs.set_mapped(&CTX, ino, false).unwrap();
+    assert!(matches!(seek(7, Seek::Data), Err(Error::NoSuchOffset)));
+    fs.release(&CTX, ino, 1).unwrap();
     fs.close().unwrap();
 }
 

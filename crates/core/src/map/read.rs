@@ -194,7 +194,7 @@ impl Fs {
         Ok(())
     }
 
-    /// The next data or hole at or after `offset`.
+    /// The next data or hole at or after `offset`. A file that a kernel has mapped is data up to its end.
     ///
     /// # Errors
     /// [`Error::NoSuchOffset`] beyond the end of the file, or where no data follows;
@@ -208,6 +208,10 @@ impl Fs {
             let size = view.size();
             if offset >= size {
                 return Err(Error::NoSuchOffset);
+            }
+            // What was stored to a kernel's pages comes when it writes them back: all of it may be data.
+            if view.is_mapped() {
+                return Ok(if what == Seek::Data { offset } else { size });
             }
             let (arena, page) = (self.arena(), offset / PAGE);
             match what {
