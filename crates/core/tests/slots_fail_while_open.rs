@@ -180,13 +180,21 @@ fn the_wear_of_the_other_slot_is_kept() {
 fn files_with_second_copies_in_the_missing_slot_are_named() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let fs = opened(made(dir.path()), UpdatePolicy::Paired);
+    fs.close().unwrap();
+    let (placement, update) = (Placement::Lanes, Some(UpdatePolicy::Paired));
+    let paired = OpenOptions { placement, update, now_ns: 2, ..OpenOptions::default() };
+    let fs = open_as(fs.into_pm(), &paired);
     let files: Vec<Ino> = (0..40)
         .map(|number| {
             let ino = create(&fs, &CTX, Ino::ROOT, &format!("f{number}"), FileKind::File).unwrap();
-            fs.write(&CTX, ino, 0, &[1; 16_000]).unwrap();
+            // Of lanes that have pages of different slots.
+            let [home, second] = [number, number / 2].map(|hint| Ctx { hint: hint % 2 * 8, ..CTX });
+            fs.write(&home, ino, 0, &[1; 16_000]).unwrap();
             for page in 0..4 {
-                fs.write(&CTX, ino, page * 4096 + 70, &[2; 100]).unwrap();
+                fs.write(&second, ino, page * 4096 + 70, &[2; 100]).unwrap();
             }
+            // The last commit covers nothing of another slot, so that it can be judged without that.
+            fs.write(&home, ino, 16_000, &[3; 5000]).unwrap();
             ino
         })
         .collect();
