@@ -75,6 +75,19 @@ fn tables_come_in_powers_of_two() {
 }
 
 #[test]
+fn what_is_never_given_back_takes_no_more_than_was_asked_for() {
+    let arena = Arena::anonymous(8 << 20).unwrap();
+    let before = arena.used_bytes().next_multiple_of(64);
+    let first = arena.alloc_for_good(600).unwrap();
+    assert_eq!((first.raw(), arena.used_bytes()), (before, before + 4800));
+    let second = arena.alloc_for_good(3).unwrap();
+    assert_eq!((second.raw() % 64, second.raw()), (0, before + 4800));
+    assert!(arena.slice(first, 600).unwrap().iter().all(|word| word.load(Relaxed) == 0));
+    let full = arena.alloc_for_good(2 << 20).unwrap_err();
+    assert_eq!(full.asked, 16 << 20);
+}
+
+#[test]
 fn a_full_arena_says_so_and_goes_on_with_what_is_freed() {
     let arena = Arena::anonymous(2 << 20).unwrap();
     let mut blocks = Vec::new();
