@@ -243,6 +243,7 @@ fn pages_of_which_an_old_second_copy_is_lost_are_kept() {
         }
         let is_told = |change: &&Change| change.what.contains("no second copy any more");
         kept += report.changes.iter().filter(is_told).count();
+        assert!(!report.changes.iter().filter(is_told).any(|change| change.is_loss));
         after.close().unwrap();
         verify(after.pm());
     }

@@ -22,7 +22,7 @@ use crate::log::replay::{Fold, NameSaid, replay};
 use crate::offline::dump::{Dump, DumpLimits};
 use crate::offline::repair::gather::{Damage, Gathered, Inode, LostRun};
 use crate::offline::repair::write::Writer;
-use crate::offline::repair::{Repair, SavedPiece};
+use crate::offline::repair::{Change, Repair, SavedPiece};
 use crate::pool::Pool;
 
 /// What names say of inodes: generation and kind.
@@ -154,7 +154,9 @@ impl Repair<'_, '_> {
                 })
             }
             Damage::Data(_, ref runs) => {
-                self.lost(at, format!("{why}; {}", what_of_data(ino, runs)));
+                let what = format!("{why}; {}", what_of_data(ino, runs));
+                let is_loss = runs.iter().any(|run| run.kept.is_null());
+                self.changes.push(Change { at, what, is_loss });
                 writer.commit(inode, &without_copies(runs), Flushed::none(), |_| ())
             }
             Damage::Xattrs(_) => {
