@@ -55,6 +55,27 @@ fn slots_are(slots: &[&str]) {
     assert!(checked.contains("no errors"), "{checked}");
 }
 
+/// The slot that was added was called one that waits, and was to be left out, or given up.
+#[test]
+fn a_copy_of_slot_0_from_before_another_was_added_is_told() {
+    let scratch = Scratch::new();
+    let [first, copy, added] = ["first", "copy", "added"].map(|name| scratch.slot(name));
+    novale(&["mkfs", "--size", "4M", "--quiet", &first]).ok();
+    fill(&[&first]);
+    fs::copy(&first, &copy).unwrap();
+    novale(&["slot", "add", "--size", "4M", &added, &first]).ok();
+    slots_are(&[&first, &added]);
+    fs::copy(&copy, &first).unwrap();
+    let old = ["slot 0", "an old copy, from before that slot was added"];
+    for command in ["info", "check"] {
+        novale(&[command, &first, &added]).refused(if command == "check" { 8 } else { 1 }, &old);
+    }
+    let dir = scratch.dir();
+    for words in ["ro", "rw"] {
+        novale(&["mount", "-o", words, &added, &first, &dir]).refused(1, &old);
+    }
+}
+
 #[test]
 fn slots_are_added_removed_and_replaced() {
     let scratch = Scratch::new();

@@ -9,7 +9,7 @@ use novale_arena::Arena;
 use novale_core::{
     Ctx, Error, Form, Fs, Ino, OpenOptions, Serial, inspect, remove_last_slot, room_to_leave,
 };
-use novale_layout::{FileKind, PmAddr};
+use novale_layout::{FileKind, PmAddr, SLOT_STATE_OFFSETS};
 use novale_pm::{Pm, PmOptions, Purpose};
 use support::{MB, make, open, pool, verify};
 
@@ -79,6 +79,44 @@ fn each_moment_has_slots_of_its_own() {
                 assert!(why.contains("old copy"), "{at}, slot {slot} of {before}: {why}");
                 if slot == 0 {
                     assert!(why.starts_with("slot 0 is of session"), "{at}, {before}: {why}");
+                }
+            }
+        }
+    }
+}
+
+/// Cuts of a session's beginning: those of the slots' lines that are of the next session already.
+fn cut_off(before: &Image, behind: &Image, slots: usize) -> Image {
+    let mut cut = before.clone();
+    for slot in 0..slots {
+        let lines = SLOT_STATE_OFFSETS.map(|at| usize::try_from(at).unwrap());
+        for at in lines {
+            cut[slot][at..at + 64].copy_from_slice(&behind[slot][at..at + 64]);
+        }
+    }
+    cut
+}
+
+/// A session that was cut off in its beginning, or in the closing, left its number to the next one: a copy of slot
+/// 0 from then was of that number, and of a pool that was closed.
+#[test]
+fn a_session_that_was_cut_off_leaves_its_number_to_none() {
+    let moments = history();
+    let named = |name| &moments.iter().find(|(at, _)| *at == name).unwrap().1;
+    for (before, behind) in [("closed", "open again"), ("open again", "closed again")] {
+        for slots in 1..=LENS.len() {
+            let cut = cut_off(named(before), named(behind), slots);
+            let fs = open(memory(&cut), Form::Auto);
+            make(&fs, &CTX, Ino::ROOT, "after", FileKind::File);
+            let in_it = image(fs.pm());
+            fs.close().unwrap();
+            let closed = image(&fs.into_pm());
+            for newer in [in_it, closed] {
+                verify(&memory(&newer));
+                for slot in 0..LENS.len() {
+                    let mut mixed = newer.clone();
+                    mixed[slot].clone_from(&cut[slot]);
+                    assert!(refusal(&mixed).contains("old copy"), "{before}, {slots}, slot {slot}");
                 }
             }
         }

@@ -297,7 +297,7 @@ fn show(facts: &PoolFacts, survives: &str) -> Result<()> {
     say!("format    version {}", facts.format_version)?;
     say!("lanes     {}", facts.lanes)?;
     say!(
-        "session   {}: one more with each mount for writing, and with each unmount",
+        "session   {}: it rises with each mount for writing, and with each unmount",
         facts.session
     )?;
     say!("state     {}", state(facts))?;

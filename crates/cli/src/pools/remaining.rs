@@ -134,6 +134,9 @@ type Given = (PathBuf, SlotSeen);
 fn what_remains(given: &[PathBuf]) -> Result<Option<Found>> {
     let given = slots::absolute(given)?;
     slots::refuse_twice(&given)?;
+    if let Some(old) = unfinished::first_is_old(&given) {
+        return Err(old);
+    }
     let (mut seen, mut damaged): (Vec<Given>, Vec<(PathBuf, String)>) = (vec![], vec![]);
     for path in &given {
         match look(path) {

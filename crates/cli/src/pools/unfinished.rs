@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Error, Result, anyhow};
-use novale_core::{heir_of_slot, inspect, slot_header};
+use novale_core::{SlotSeen, heir_of_slot, inspect, look_at_slot, slot_header};
 
 use crate::pools::slots::{self, shown, without};
 
@@ -62,8 +62,36 @@ pub(crate) fn replaced(paths: &[PathBuf]) -> Option<Error> {
     ))
 }
 
+/// Says so where slot 0 is an old copy, from before another slot was added: one that waits for a place, or was taken
+/// out, is of no session that slot 0 is not in.
+pub(crate) fn first_is_old(paths: &[PathBuf]) -> Option<Error> {
+    let look =
+        |path| look_at_slot(&slots::open(std::slice::from_ref(path), slots::reading()).ok()?).ok();
+    let seen: Vec<(&PathBuf, SlotSeen)> =
+        paths.iter().filter_map(|path| Some((path, look(path)?))).collect();
+    let (path, first) = seen.iter().find(|(_, slot)| slot.index == 0)?;
+    let is_newer = |slot: &SlotSeen| {
+        slot.pool == first.pool
+            && first.slot_count.is_some_and(|count| slot.index >= count)
+            && slot.session > first.session
+    };
+    let (newer_path, newer) = seen.iter().find(|(_, slot)| is_newer(slot))?;
+    Some(anyhow!(
+        "slot 0, {}: it is of session {}, slot {}, {}, of session {}: an old copy, from before that slot was added; \
+         give the slots that were last used together",
+        path.display(),
+        first.session,
+        newer.index,
+        newer_path.display(),
+        newer.session
+    ))
+}
+
 /// Says so where the last slot has no place in the pool, which is whole without it.
 pub(crate) fn without_place(paths: &[PathBuf]) -> Option<Error> {
+    if let Some(old) = first_is_old(paths) {
+        return Some(old);
+    }
     let (last, others) = paths.split_last()?;
     let pm = slots::open(others, slots::reading()).ok()?;
     inspect(&pm).ok()?;

@@ -42,7 +42,7 @@ pub struct PoolInfo {
     pub lanes: u32,
     /// When it was made, ns since 1970.
     pub created_ns: i64,
-    /// Rises when it is opened for writing and when it is closed; 1 as it was made.
+    /// Rises when it is opened for writing, closed, repaired, and when its slots change; 1 as it was made.
     pub session: u32,
     /// Closed in order and not opened for writing since.
     pub clean: bool,
@@ -238,8 +238,8 @@ impl Pool {
 
     /// The same, for who ends that, or takes it back.
     pub(crate) fn check_features(&self) -> Result<()> {
-        // One more for the opening, one for the closing.
-        if self.state.session + 2 >= SESSION_LIMIT {
+        // One for an opening that was cut off, one for this one, one for the closing.
+        if self.state.session + 3 >= SESSION_LIMIT {
             return Err(Error::BadPool(format!(
                 "the pool is of session {}, as many as its format counts: mount it read-only, and copy \
                  what it holds to another",
@@ -355,12 +355,22 @@ impl Pool {
         self.next_session(pm, pending, state);
     }
 
-    /// Starts the next session, in which the pool has `state`, behind what was stored before (`pending`).
+    /// Starts the next session, in which the pool has `state`, behind what was stored before (`pending`). One that
+    /// was begun and cut off is gone through first: its number is in a slot already, of which there may be a copy.
+    pub(crate) fn next_session(&mut self, pm: &Pm, mut pending: Flushed, state: PoolState) {
+        let session = u64::from(self.state.session);
+        if self.slots_there().any(|(_, of)| of.session > session) {
+            self.begin_session(pm, std::mem::replace(&mut pending, Flushed::none()), state);
+        }
+        self.begin_session(pm, pending, state);
+    }
+
+    /// Starts the next session alone.
     ///
     /// Crash points, each durable before the next: (1) slot 0's line; (2) those of the other slots; (3) the
     /// pool's line, with which the session counts. Before (3) a slot may be one ahead of the pool, and another
     /// one only if slot 0 is: so an old copy of slot 0, which has the pool's line too, is told.
-    pub(crate) fn next_session(&mut self, pm: &Pm, mut pending: Flushed, state: PoolState) {
+    fn begin_session(&mut self, pm: &Pm, mut pending: Flushed, state: PoolState) {
         let session = self.state.session + 1;
         for (header, state) in self.slots.iter_mut().filter(|(header, _)| header.pages > 0) {
             state.seq += 1;
