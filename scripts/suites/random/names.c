@@ -104,7 +104,12 @@ static long opens_by_rule(void) {
   static const int how[] = {O_RDWR | O_CREAT, O_RDONLY, O_PATH | O_NOFOLLOW, O_RDWR | O_TRUNC};
   struct open_how given = {.flags = (unsigned)ONE_OF(how), .resolve = ONE_OF(rules)};
   if (given.flags & O_CREAT) given.mode = 0644;
-  return keeps((int)syscall(SYS_openat2, at, path, &given, sizeof given), &files[which_folder]);
+  int opened;
+  // EAGAIN: something was renamed or mounted meanwhile, wherever that was; ".." may lead elsewhere then.
+  do
+    opened = (int)syscall(SYS_openat2, at, path, &given, sizeof given);
+  while (opened < 0 && errno == EAGAIN);
+  return keeps(opened, &files[which_folder]);
 }
 
 /* One that lies in the root: from elsewhere paths would lead out. */
