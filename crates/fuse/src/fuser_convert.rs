@@ -8,7 +8,7 @@ use novale_core::{Attr, FileKind, Ino};
 use crate::service::{Errno, Listed, Opened, Time};
 
 /// What `stat` gives as the best size of a read or write, in bytes.
-const BLOCK_BYTES: u32 = 4096;
+pub(crate) const BLOCK_BYTES: u32 = 4096;
 
 pub(crate) fn ino(number: INodeNo) -> Ino {
     Ino::new(number.0)
@@ -52,15 +52,20 @@ pub(crate) fn file_attr(attr: &Attr) -> FileAttr {
 
 /// What is listed of a name whose inode can't be read: its number and its kind.
 pub(crate) fn unread_attr(entry: &Listed) -> FileAttr {
+    bare_attr(INodeNo(entry.ino.get()), file_type(entry.kind))
+}
+
+/// A number and a kind, and nothing else.
+pub(crate) fn bare_attr(ino: INodeNo, kind: FileType) -> FileAttr {
     FileAttr {
-        ino: INodeNo(entry.ino.get()),
+        ino,
         size: 0,
         blocks: 0,
         atime: UNIX_EPOCH,
         mtime: UNIX_EPOCH,
         ctime: UNIX_EPOCH,
         crtime: UNIX_EPOCH,
-        kind: file_type(entry.kind),
+        kind,
         perm: 0,
         nlink: 0,
         uid: 0,

@@ -20,19 +20,19 @@ use std::thread::Builder;
 use std::time::{Duration, SystemTime};
 
 use fuser::{
-    BsdFileFlags, Config, CopyFileRangeFlags, FileAttr, FileHandle, Filesystem, Generation,
-    INodeNo, InitFlags, KernelConfig, LockOwner, Notifier, OpenAccMode, OpenFlags, RenameFlags,
-    ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry,
-    ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, Session, SessionACL,
-    TimeOrNow, WriteFlags,
+    BsdFileFlags, Config, CopyFileRangeFlags, FileHandle, Filesystem, Generation, INodeNo,
+    InitFlags, KernelConfig, LockOwner, Notifier, OpenAccMode, OpenFlags, RenameFlags, ReplyAttr,
+    ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek,
+    ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, Session, SessionACL, TimeOrNow,
+    WriteFlags,
 };
 use novale_core::{Attr, FileKind, NewInode, Place};
 
 use crate::aside::Aside;
 use crate::cache::Keeps;
 use crate::fuser_convert::{
-    NO_ACCESS, errno, file_attr, file_handle, file_type, generation, ino, opened_flags, time,
-    unread_attr,
+    BLOCK_BYTES, NO_ACCESS, bare_attr, errno, file_attr, file_handle, file_type, generation, ino,
+    opened_flags, time, unread_attr,
 };
 use crate::locked::locked;
 use crate::room::{Room, is_full};
@@ -48,7 +48,6 @@ const MAX_WRITE_BYTES: u32 = 1 << 20;
 const BACKGROUND_MAX: u16 = 64;
 /// Longest name, in bytes.
 const NAME_BYTES_MAX: u32 = 255;
-const BLOCK_BYTES: u32 = 4096;
 /// By this the kernel takes a name from a listing, and asks for its inode when that is wanted.
 const NO_NODE: INodeNo = INodeNo(0);
 
@@ -730,24 +729,7 @@ impl Adapter {
 
     /// A name that is absent: inode 0, remembered as long as one that is there.
     fn reply_absent(&self, reply: ReplyEntry) {
-        let epoch = SystemTime::UNIX_EPOCH;
-        let none = FileAttr {
-            ino: INodeNo(0),
-            size: 0,
-            blocks: 0,
-            atime: epoch,
-            mtime: epoch,
-            ctime: epoch,
-            crtime: epoch,
-            kind: file_type(FileKind::File),
-            perm: 0,
-            nlink: 0,
-            uid: 0,
-            gid: 0,
-            rdev: 0,
-            blksize: BLOCK_BYTES,
-            flags: 0,
-        };
+        let none = bare_attr(NO_NODE, file_type(FileKind::File));
         reply.entry(&self.keeps.entry(), &none, Generation(0));
     }
 

@@ -105,7 +105,7 @@ pub(crate) fn change_last_entry(pm: &Pm, ino: Ino, entry: &Entry) {
     change_line(pm, ino, |_| ());
 }
 
-/// Has a pool that was closed be in the session that it was closed in.
+/// Makes a pool that was closed say that the session before its closing goes on.
 pub(crate) fn mark_unclean(pm: &Pm) {
     for offset in POOL_STATE_OFFSETS {
         let at = PmAddr::new(0, offset);

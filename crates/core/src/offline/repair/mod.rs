@@ -213,7 +213,7 @@ impl Repair<'_, '_> {
         self.say_features(pool, &all);
         let clean = PoolState { flags: PoolState::CLEAN, ..pool.state };
         if seeded::is_on(Bug::RepairLineNotFenced) {
-            // Not with the fences of the session's beginning either.
+            // The fences by which a session begins would make the lines durable.
             pool.write_state(self.pm, clean);
         } else {
             pool.next_session(self.pm, Flushed::none(), clean);
