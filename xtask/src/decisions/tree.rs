@@ -14,7 +14,7 @@ const CRATES: [(&str, &str); 2] =
 /// Bugs to be switched on, and what tests share.
 const LEFT_OUT: [&str; 1] = ["crates/core/src/seeded.rs"];
 /// What the copy needs of the workspace.
-const COPIED: [&str; 5] = ["Cargo.toml", "Cargo.lock", "crates", "xtask", "docs"];
+const COPIED: [&str; 6] = ["Cargo.toml", "Cargo.lock", "crates", "third_party", "xtask", "docs"];
 /// The switch, with the number of mutants to be filled in.
 const SWITCH: &str = include_str!("switch.rs");
 
@@ -145,4 +145,24 @@ fn put(path: &PathBuf, bytes: &[u8]) -> anyhow::Result<()> {
         std::fs::create_dir_all(folder)?;
     }
     std::fs::write(path, bytes).with_context(|| format!("write {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::COPIED;
+
+    /// The copy does not build without a folder that the workspace's manifest names.
+    #[test]
+    fn each_folder_that_the_workspace_names_is_copied() {
+        let manifest = std::fs::read_to_string(crate::workspace_root().join("Cargo.toml")).unwrap();
+        let paths: Vec<&str> = manifest
+            .lines()
+            .filter_map(|line| line.split_once("path = \"")?.1.split_once('"'))
+            .map(|(path, _)| path)
+            .collect();
+        assert!(paths.contains(&"crates/core"), "{paths:?}");
+        let is_copied =
+            |path: &&&str| COPIED.iter().any(|name| path.split('/').next() == Some(name));
+        assert_eq!(paths.iter().find(|path| !is_copied(path)), None);
+    }
 }
