@@ -76,6 +76,28 @@ fn a_copy_of_slot_0_from_before_another_was_added_is_told() {
     }
 }
 
+/// What it says of how many slots there are was believed, and one was missing that was taken out.
+#[test]
+fn a_copy_of_slot_0_from_before_another_was_removed_is_told() {
+    let scratch = Scratch::new();
+    let [first, copy, stays, goes] =
+        ["first", "copy", "stays", "goes"].map(|name| scratch.slot(name));
+    novale(&["mkfs", "--size", "4M", "--quiet", &first, &stays, &goes]).ok();
+    fill(&[&first, &stays, &goes]);
+    fs::copy(&first, &copy).unwrap();
+    novale(&["slot", "remove", &goes, &first, &stays]).ok();
+    slots_are(&[&first, &stays]);
+    let current = scratch.slot("current");
+    fs::rename(&first, &current).unwrap();
+    fs::copy(&copy, &first).unwrap();
+    let dir = scratch.dir();
+    let told = novale(&["mount", &first, &stays, &dir]);
+    assert!(!told.err.contains("missing"), "{}", told.err);
+    told.refused(1, &["slot 0", "an old copy", "put the slot back"]);
+    fs::rename(&current, &first).unwrap();
+    slots_are(&[&first, &stays]);
+}
+
 #[test]
 fn slots_are_added_removed_and_replaced() {
     let scratch = Scratch::new();

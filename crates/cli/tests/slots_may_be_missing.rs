@@ -6,6 +6,7 @@
 mod support;
 
 use std::fs;
+use std::os::unix::fs::FileExt;
 
 use novale_arena::Arena;
 use novale_core::repair::{Help, SavedPiece, give_up_slot};
@@ -328,4 +329,26 @@ fn a_slot_that_is_lost_is_replaced() {
     // The old one is found again, in the cupboard.
     fs::write(b, copy).unwrap();
     novale(&["mount", a, b, c, &dir]).refused(1, &["an old copy"]);
+}
+
+/// Who unmounted was told nothing, and the next mount refused the pool.
+#[test]
+fn a_copy_stored_into_a_slot_under_the_mount_is_told_by_umount() {
+    let test = "a_copy_stored_into_a_slot_under_the_mount_is_told_by_umount";
+    let Some(scratch) = Scratch::for_mount(test) else { return };
+    let _alone = alone();
+    let [a, b] = ["a", "b"].map(|name| scratch.slot(name));
+    let dir = scratch.dir();
+    novale(&["mkfs", "--size", "8M", "--quiet", &a, &b]).ok();
+    let older = fs::read(&b).unwrap();
+    for _ in 0..2 {
+        novale(&["mount", &a, &b, &dir]).ok();
+        fs::write(scratch.in_dir("x"), "x").unwrap();
+        novale(&["umount", &dir]).ok();
+    }
+    novale(&["mount", &a, &b, &dir]).ok();
+    let slot = fs::File::options().write(true).open(&b).unwrap();
+    slot.write_all_at(&older, 0).unwrap();
+    novale(&["umount", &dir]).refused(1, &["can't be read now", "novale check"]);
+    assert!(novale(&["check", &a, &b]).err.contains("old copy"));
 }

@@ -423,6 +423,6 @@ fn state(facts: &PoolFacts) -> String {
         }
         None if facts.clean => "closed clean".to_owned(),
         None if facts.given_up.is_some() => "not closed clean".to_owned(),
-        None => LeftOpen { has_buffered: facts.buffered_left }.in_words().to_owned(),
+        None => LeftOpen::NotClean { has_buffered: facts.buffered_left }.in_words().to_owned(),
     }
 }

@@ -14,20 +14,30 @@ use crate::pools::slots;
 const ACCESS: u32 = 3;
 const READ_WRITE: u32 = 2;
 
-/// A pool that was not closed clean.
+/// How a pool was left that is not known to be closed clean.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct LeftOpen {
-    /// Whether bytes that were only buffered are not in it yet.
-    pub(crate) has_buffered: bool,
+pub(crate) enum LeftOpen {
+    NotClean {
+        /// Whether bytes that were only buffered are not in it yet.
+        has_buffered: bool,
+    },
+    /// Its slots can't be read as one pool any more.
+    NotReadable,
 }
 
 impl LeftOpen {
     pub(crate) fn in_words(self) -> &'static str {
-        if self.has_buffered {
-            "not closed clean, and bytes that were only buffered may not be in it: the next mount writes them there, \
-             unless the machine is restarted before"
-        } else {
-            "not closed clean: the next mount recovers it"
+        match self {
+            Self::NotClean { has_buffered: true } => {
+                "not closed clean, and bytes that were only buffered may not be in it: the next mount writes them \
+                 there, unless the machine is restarted before"
+            }
+            Self::NotClean { has_buffered: false } => {
+                "not closed clean: the next mount recovers it"
+            }
+            Self::NotReadable => {
+                "changed under the mount, and can't be read now: name its slots to `novale check`, which says why"
+            }
         }
     }
 }
@@ -64,16 +74,21 @@ impl HeldSlots {
             }
         }
         let held = Self(held.into_iter().map(|(_, file)| file).collect());
-        slots::find(&held.paths()).ok().map(|_| held)
+        // Whatever has been stored into them since: what else it locks is no pool.
+        held.paths().iter().any(|path| slots::identify(path).is_ok()).then_some(held)
     }
 
     /// What became of the pool, where nobody has it open any more and it was not closed clean.
     pub(crate) fn left_open(&self) -> Option<LeftOpen> {
-        let paths = self.paths();
-        let is_used = paths.iter().any(|path| holder::holder(path).is_some());
-        let found = slots::find(&paths).ok().filter(|found| !is_used && !found.info.clean)?;
-        let has_buffered = found.arena().is_ok_and(|arena| arena.has_left_behind());
-        Some(LeftOpen { has_buffered })
+        let mut paths = self.paths();
+        if paths.iter().any(|path| holder::holder(path).is_some()) {
+            return None;
+        }
+        // A slot that was to leave has been erased as the pool was closed.
+        paths.retain(|path| !slots::is_gone(path));
+        let Ok(found) = slots::find(&paths) else { return Some(LeftOpen::NotReadable) };
+        let has_buffered = || found.arena().is_ok_and(|arena| arena.has_left_behind());
+        (!found.info.clean).then(|| LeftOpen::NotClean { has_buffered: has_buffered() })
     }
 
     fn paths(&self) -> Vec<PathBuf> {

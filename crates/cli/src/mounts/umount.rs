@@ -221,15 +221,15 @@ impl Daemon {
     /// Waits for the daemon, and looks whether it left the pool clean.
     fn close(&self, target: &Path, limit: Duration) -> Result<()> {
         self.wait(target, limit)?;
-        if let Some(left) = self.held.as_ref().and_then(HeldSlots::left_open) {
-            bail!("the pool was {}", left.in_words());
-        }
         if let Some(slot) = self.failed.first() {
             bail!(
                 "slot {slot} has failed under the mount, and the pool was not closed clean: what lies there is lost; \
                  `novale check` names the files, `novale mount -o ro` shows the others, `novale slot replace --lost` \
                  gives its place to another slot"
             );
+        }
+        if let Some(left) = self.held.as_ref().and_then(HeldSlots::left_open) {
+            bail!("the pool was {}", left.in_words());
         }
         Ok(())
     }

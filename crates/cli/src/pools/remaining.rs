@@ -20,7 +20,10 @@ use crate::pools::unfinished;
 /// Of a pool of which slots are missing.
 const SHOWS_REST: &str = "mount it with -o ro to see what remains; if it is lost for good, `novale slot replace \
                           --lost` gives its place to another";
-/// And of one of which the first is.
+/// Of one in which an old copy was put.
+const PUT_BACK: &str =
+    "put the slot back that was last used with the others, in the place of the old copy";
+/// Of one of which the first is missing.
 const NEEDS_FIRST: &str = "without slot 0 nothing of the pool can be found";
 
 /// A slot that is not used, and why.
@@ -117,10 +120,17 @@ pub(crate) fn find_whole(given: &[PathBuf]) -> Result<Found> {
             let left_out = left_out.join("; ");
             // What was given for each place is told with why it can't be used.
             let is_told = found.left_out.iter().all(|slot| slot.path.is_some());
+            let has_copy = found.left_out.iter().any(|slot| slot.state == SlotState::Stale);
+            let advice = match (found.has_first(), has_copy) {
+                (true, true) => format!("{PUT_BACK}; else {SHOWS_REST}"),
+                (true, false) => SHOWS_REST.to_owned(),
+                (false, true) => PUT_BACK.to_owned(),
+                (false, false) => NEEDS_FIRST.to_owned(),
+            };
             match (found.has_first(), is_told) {
-                (true, true) => anyhow!("{left_out}; {SHOWS_REST}"),
-                (true, false) => error.context(format!("{left_out}; {SHOWS_REST}")),
-                (false, true) => anyhow!("{left_out}; {NEEDS_FIRST}"),
+                (_, true) => anyhow!("{left_out}; {advice}"),
+                (true, false) => error.context(format!("{left_out}; {advice}")),
+                (false, false) if has_copy => anyhow!("{left_out}; {advice}"),
                 (false, false) => error,
             }
         }
@@ -147,8 +157,9 @@ fn what_remains(given: &[PathBuf]) -> Result<Option<Found>> {
     let Some(pool) = pool_of_most(&seen) else { return Ok(None) };
     let (mut ours, foreign): (Vec<Given>, Vec<Given>) =
         seen.into_iter().partition(|(_, slot)| slot.pool == pool);
-    // The first slot's word counts before that of one which was taken out of the end.
-    ours.sort_by_key(|(_, slot)| slot.index);
+    // The first slot's word counts before that of one which was taken out of the end, and an old copy's last.
+    let newest = newest_session(&ours);
+    ours.sort_by_key(|(_, slot)| (slot.session < newest, slot.index));
     let count = ours.iter().find_map(|(_, slot)| slot.slot_count);
     let count = count.context("neither the first nor the last slot of the pool is there")?;
     let mut left_out = without_place(&given, &mut ours, &mut damaged, (pool, count));
