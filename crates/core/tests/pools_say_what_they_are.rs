@@ -231,16 +231,25 @@ fn features_in_use_that_are_not_said_are_repaired() {
         (UpdatePolicy::FineLog, RoFeature::Redo),
         (UpdatePolicy::Paired, RoFeature::Pairs),
         (UpdatePolicy::Lawn, RoFeature::Slots),
+        (UpdatePolicy::Zcl, RoFeature::Sources),
     ];
-    for (update, feature) in methods {
+    for (method, feature) in methods {
         let fs = open(pool(), false).unwrap();
         let set = SetXattr { name: b"user.a", value: b"1", ..SetXattr::default() };
         fs.setxattr(&ctx, Node::ROOT, &set).unwrap();
         let ino = fs.create(&ctx, Node::ROOT, b"f", &file).unwrap().ino;
         fs.write(&ctx, ino, 0, &[1; 9000]).unwrap();
-        let update = Some(Some(update));
+        let update = Some(Some(method));
         fs.setattr(&ctx, Node::current(ino), &SetAttr { update, ..SetAttr::default() }).unwrap();
-        fs.write(&ctx, ino, 100, &[2; 64]).unwrap();
+        if method == UpdatePolicy::Zcl {
+            let source = fs.create(&ctx, Node::ROOT, b"source", &file).unwrap();
+            fs.write(&ctx, source.ino, 0, &[2; 64]).unwrap();
+            let hold = fs.map_hold(&ctx, source.ino, source.generation).unwrap().unwrap();
+            let run = *fs.map_pages(&ctx, hold, 0, 1).unwrap().first().unwrap();
+            fs.write_from(&ctx, ino, 100, &[2; 64], &[run.bytes(&(0..64))]).unwrap();
+        } else {
+            fs.write(&ctx, ino, 100, &[2; 64]).unwrap();
+        }
         // Not closed, which would end the pairs.
         let pm = fs.into_pm();
         for at in copies()[0] {
