@@ -9,7 +9,7 @@ use std::time::Duration;
 use fastrand::Rng;
 use novale_arena::{Arena, ClientInfo, Off, Owner, PidInfo};
 use novale_core::{Atime, Form, Fs, Mode, OpenOptions, Serial, UpdatePolicy};
-use novale_model::{Ino, Model, Tree};
+use novale_model::{Error, Ino, Model, Tree};
 use novale_pm::{Observer, PmOptions};
 
 use super::dying::{Act, die, place};
@@ -24,7 +24,7 @@ use crate::diff::{
 use crate::diff::{check_opened, open_pool, snapshot};
 use crate::pool_file::PoolFile;
 use crate::watchdog::Watchdog;
-use crate::workload::{Action, Outcome, Session, Step, Subject, run_step};
+use crate::workload::{Action, Failure, Outcome, Session, Step, Subject, run_step};
 
 /// Bytes that the view may take.
 const ARENA_BYTES: u64 = 64 << 20;
@@ -238,7 +238,9 @@ impl Death {
         let act: Act = Box::new(move |fs| {
             let mut home = Home::new(fs, novale_core::Ino::ROOT);
             let outcome = run_step(&mut home, &mut Session::default(), &step, now_ns);
-            if let Outcome::Failed(why) = outcome { Err(format!("{why:?}")) } else { Ok(()) }
+            // A pool that is full is no fault: nothing may have changed.
+            let Outcome::Failed(why) = outcome else { return Ok(()) };
+            if why == Failure::Error(Error::NoSpace) { Ok(()) } else { Err(format!("{why:?}")) }
         });
         self.start_act(act, (points, Some(point)), ended_process())
     }
@@ -310,10 +312,9 @@ impl Death {
             self.recorded();
             return Ok(());
         }
-        let events = self.recorder.take();
         let mut bench = Bench::new(&self.hardware, self.manner, now_ns_at(1 << 20))?;
         let mut random = Rng::with_seed(options.seed);
-        for event in &events {
+        for event in &self.recorder.take() {
             if matches!(event.what, What::Fence) {
                 let place = format!("power failure in settling, at {}", event.site);
                 self.cut(&mut bench, allowed, &mut random, summary)
@@ -324,8 +325,7 @@ impl Death {
         }
         let found = self.look(&allowed.exact())?;
         let states = allowed.states.iter().filter(|state| state.name == found.name).cloned();
-        let states = states.collect();
-        self.cut(&mut bench, &Allowed { states }, &mut random, summary)
+        self.cut(&mut bench, &Allowed { states: states.collect() }, &mut random, summary)
             .map_err(|why| format!("power failure behind settling: {why}"))
     }
 

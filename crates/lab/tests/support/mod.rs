@@ -61,6 +61,12 @@ pub(crate) fn one_in(points: usize) -> usize {
     if std::env::var_os("NOVALE_LAB_EACH").is_some() { 1 } else { points }
 }
 
+/// Whether only a share of the operations is tried.
+#[allow(dead_code, reason = "not all tests look at what a share can't show")]
+pub(crate) fn is_share() -> bool {
+    std::env::var_os("NOVALE_LAB_SHARE").is_some()
+}
+
 /// Those of a share, `NOVALE_LAB_SHARE=2/12`: every twelfth from the third on; else all.
 fn share(victims: Vec<Step>) -> Vec<Step> {
     let Ok(text) = std::env::var("NOVALE_LAB_SHARE") else { return victims };
