@@ -414,3 +414,21 @@ fn a_table_of_inodes_that_is_lost_is_made_anew() {
     }
     assert!(found > 50, "{found} files");
 }
+
+/// Of a pool that was closed clean its journals say nothing more: what lies elsewhere is all there.
+#[test]
+fn a_lost_journal_is_damage_where_the_pool_was_not_closed_clean() {
+    let files = Files::new(8 * MB);
+    let damaged = |lost| {
+        let fs = open_as(files.without(lost, true), &OpenOptions { read_only: true, ..options() });
+        fs.opened().damaged
+    };
+    for (clean, expected) in [(true, 0), (false, 1)] {
+        let fs = open_as(files.whole(), &options());
+        if clean {
+            fs.close().unwrap();
+        }
+        drop(fs);
+        assert_eq!([damaged(1), damaged(2)], [expected; 2], "closed clean: {clean}");
+    }
+}
