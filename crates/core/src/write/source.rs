@@ -151,6 +151,19 @@ mod tests {
         (reopen(fs.into_pm()), ino, buffer)
     }
 
+    /// Each entry says where its run goes, which nobody looks at but recovery.
+    #[test]
+    fn bytes_of_two_runs_come_back_each_to_its_place() {
+        let (fs, ino, buffer) = two_files();
+        fs.write(&CTX, buffer, 0, &[8; 30]).unwrap();
+        let source = [runs(&fs, buffer, 0, 30), runs(&fs, buffer, 100, 30)].concat();
+        let bytes = [[8; 30], [7; 30]].concat();
+        fs.write_from(&CTX, ino, 10, &bytes, &source).unwrap();
+        // It is not closed.
+        let fs = reopen(fs.into_pm());
+        assert_eq!(read(&fs, ino, 0, 80), [&[1; 10][..], &bytes, &[1; 10]].concat());
+    }
+
     #[test]
     fn bytes_overlap_their_source_where_they_have_one_in_common() {
         let at = |byte: u64| PmAddr::new(0, 4096 + byte);

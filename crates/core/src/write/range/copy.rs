@@ -186,3 +186,25 @@ fn bytes(len: u64) -> usize {
 fn bytes_between(at: u64, stop: u64, first: u64) -> std::ops::Range<usize> {
     bytes(at - first * PAGE)..bytes(stop - first * PAGE)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Atime;
+    use crate::fixture::with_file;
+
+    #[test]
+    fn who_copies_nothing_has_read_nothing() {
+        let (fs, ino) = with_file();
+        fs.set_atime(Atime::Strict);
+        let at = |now_ns| Ctx { now_ns, hint: 0 };
+        fs.write(&at(2), ino, 0, &[1; 100]).unwrap();
+        let place = |offset| Place { ino, offset };
+        let atime_ns = || fs.getattr(ino).unwrap().atime_ns;
+        let before = atime_ns();
+        assert_eq!(fs.copy_range(&at(5), place(100), place(4096), 50).unwrap(), 0);
+        assert_eq!(atime_ns(), before);
+        assert_eq!(fs.copy_range(&at(6), place(50), place(4096), 50).unwrap(), 50);
+        assert_eq!(atime_ns(), 6);
+    }
+}
