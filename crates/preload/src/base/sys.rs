@@ -95,8 +95,8 @@ impl Drop for Fd {
 
 /// A failed call's error number, negated.
 #[inline]
-pub(crate) fn fail(errno: i32) -> Ret {
-    -Ret::from(errno)
+pub(crate) const fn fail(errno: i32) -> Ret {
+    -(errno as Ret)
 }
 
 /// Where the calling thread's `errno` is. libc sets it for this library's calls too, and a call of the

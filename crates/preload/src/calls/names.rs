@@ -72,6 +72,13 @@ fn look(dir: u64, path: u64) {
     sys!(libc::SYS_statx, dir, path, flags, mask, found.as_mut_ptr());
 }
 
+/// Makes the kernel look at both names of a rename that was stale to it: where it has a directory at another place
+/// than that, it takes note of the move by any call but a rename, which has locked what that takes itself.
+pub(crate) fn look_at_both(from: (u64, u64), to: (u64, u64)) {
+    look(from.0, from.1);
+    look(to.0, to.1);
+}
+
 /// `mkdir(path, mode)` and `mkdirat`.
 pub(crate) fn mkdir(dir: u64, path: u64, mode: u64) -> Served {
     let mut buffer = PathBuffer::new();

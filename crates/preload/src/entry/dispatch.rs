@@ -119,7 +119,7 @@ pub(crate) fn look(number: i64, args: &Args, came: i32) -> Outcome {
     let _inside = Serving::new();
     let mut is_found = false;
     if came == STALE {
-        return again_or_stale(number);
+        return again_or_stale(number, args);
     }
     match number {
         // Who has waited for a process that was killed finds what that one has done.
@@ -148,11 +148,16 @@ pub(crate) fn look(number: i64, args: &Args, came: i32) -> Outcome {
 /// What follows where a path was stale to the kernel: the call again, so often. It says so of a directory that was
 /// moved directly since it saw it, where it comes to it at its new place while another call is on its way in the old
 /// one; a program that has the mount alone is told so.
-fn again_or_stale(number: i64) -> Outcome {
+fn again_or_stale(number: i64, &[a, b, c, d, ..]: &Args) -> Outcome {
     let attempts = &current().stale_attempts;
     let made = attempts.load(Ordering::Relaxed);
     if OF_PATHS.contains(&number) && made < ATTEMPTS {
         attempts.store(made + 1, Ordering::Relaxed);
+        match number {
+            libc::SYS_rename => names::look_at_both((CWD, a), (CWD, b)),
+            libc::SYS_renameat | libc::SYS_renameat2 => names::look_at_both((a, b), (c, d)),
+            _ => {}
+        }
         pause();
         return Outcome::Again;
     }

@@ -12,13 +12,16 @@ use std::time::Duration;
 use novale_core::{Fs, Ino};
 use novale_posix::by_number;
 
+use crate::base::guard::PATH_MAX;
 use crate::base::left;
 use crate::base::lock::Lock;
 use crate::base::say::say;
+use crate::base::settings::{self, Variable};
 use crate::base::sys::{Ret, fail, sys};
 use crate::fds::table::{self, BRIEFLY, DIRECTORY, IN_KERNEL, InUse, MAPPED, Quiet, SHARED};
 use crate::fds::{locks, shown};
-use crate::mounts::{self, Mount, ctx, places};
+use crate::mounts::places::{self, NoPath};
+use crate::mounts::{self, Mount, ctx};
 use crate::numbers::{self, limits, words};
 
 /// Flags of `open` that the kernel's description has too.
@@ -32,8 +35,10 @@ const KEPT: i32 = libc::O_ACCMODE
     | libc::O_NOATIME;
 /// And of `open` of a directory.
 const DIRECTORIES: i32 = libc::O_DIRECTORY | libc::O_PATH;
-/// Looks for a directory that others move meanwhile.
+/// Looks for a removed directory whose name among the numbers others take away.
 const ATTEMPTS: u32 = 8;
+/// What is said of a directory whose path is longer than a path may be.
+const DEEP: Ret = fail(libc::ENAMETOOLONG);
 /// Openings of what others close meanwhile.
 const OPENINGS: u32 = 64;
 /// Times that the kernel is asked for a file's length, at most.
@@ -158,7 +163,10 @@ fn try_take(mount: &Mount, description: &InUse) -> Option<bool> {
         fd = open_in_place(&mount.target, mount.original.load(Ordering::Acquire), description);
     }
     let Ok(real) = u32::try_from(fd) else {
-        say(&format!("a descriptor can't be handed to the kernel: error {}", -fd));
+        // That a directory is too deep is told by what then needs it.
+        if fd != DEEP || settings::is_strict() || settings::value(Variable::Verbose).is_some() {
+            say(&format!("a descriptor can't be handed to the kernel: error {}", -fd));
+        }
         return Some(false);
     };
     let numbers = numbers::lock();
@@ -230,12 +238,19 @@ fn open_directory(target: &[u8], directory: &InUse) -> Ret {
     // Without one of these what lies there by then may be anything: it is looked at first.
     let is_safe = asked & DIRECTORIES != 0;
     let plain = libc::O_DIRECTORY | libc::O_NOFOLLOW;
-    for _ in 0..ATTEMPTS {
-        let Some(path) = places::path(fs, &mounts::ctx(), directory.node()) else {
-            let is_removed = fs.getattr_of(directory.node()).is_ok_and(|attr| attr.nlink == 0);
-            return if is_removed { open_removed(target, directory, asked) } else { gone };
+    for look in 0..places::LOOKS {
+        places::pause_before(look);
+        let path = match places::path(fs, &mounts::ctx(), directory.node()) {
+            Err(NoPath::Deep) => return DEEP,
+            Err(NoPath::Moved) if places::is_removed(fs, directory.node()) => {
+                return open_removed(target, directory, asked);
+            }
+            Err(NoPath::Moved) => continue,
+            Ok(path) => [target, &path, b"\0"].concat(),
         };
-        let path = [target, &path, b"\0"].concat();
+        if path.len() > PATH_MAX {
+            return DEEP;
+        }
         let open = |flags| open_same(directory, libc::AT_FDCWD, path.as_ptr(), flags);
         let Some(fd) = open(if is_safe { asked } else { plain | libc::O_PATH }) else { continue };
         if is_safe {

@@ -142,12 +142,12 @@ fn path(mount: usize, ino: Ino, noted: Option<Noted>) -> Option<Vec<u8>> {
     let attr = fs.getattr(ino).ok()?;
     let is_directory = attr.kind == FileKind::Directory;
     if is_directory && attr.nlink > 0 {
-        return Some([target, &places::path(fs, &ctx, attr.node())?].concat());
+        return Some([target, &places::found(fs, &ctx, attr.node())?].concat());
     }
     let Noted { parent, name } = noted?;
     // Noted is the number alone: what is found there counts where it is the inode.
     let parent = Node::current(parent);
-    let below = |name: &[u8]| Some([target, &places::path(fs, &ctx, parent)?, name].concat());
+    let below = |name: &[u8]| Some([target, &places::found(fs, &ctx, parent)?, name].concat());
     let there = fs.lookup(&ctx, parent, &name);
     if there.is_ok_and(|there| there.ino == ino) {
         return below(&[b"/", name.as_slice()].concat());
