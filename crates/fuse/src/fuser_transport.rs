@@ -15,8 +15,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::{Arc, Mutex, OnceLock};
-use std::thread::Builder;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use fuser::{
@@ -34,7 +33,7 @@ use crate::fuser_convert::{
     BLOCK_BYTES, NO_ACCESS, bare_attr, errno, file_attr, file_handle, file_type, generation, ino,
     opened_flags, time, unread_attr,
 };
-use crate::locked::locked;
+use crate::fuser_drops::Drops;
 use crate::room::{Room, is_full};
 use crate::service::{Caller, Changes, Errno, OpenRequest, ReadFrom, Reply, Service};
 use crate::transport::{Connection, Transport};
@@ -121,41 +120,6 @@ struct Adapter {
     maps_direct: bool,
     /// By which the kernel is told; there once the session is.
     notifier: Arc<OnceLock<Notifier>>,
-}
-
-/// What has the kernel drop pages of a file.
-struct Drops {
-    service: Arc<dyn Service>,
-    notifier: Option<Notifier>,
-}
-
-impl Drops {
-    /// Has it drop those of a range, and answers after that. By a thread of its own: it writes back what was stored
-    /// to them, for which the serving threads must be there. Without such a thread it is answered as it is.
-    fn then(
-        self,
-        node: INodeNo,
-        (offset, len): (u64, u64),
-        answer: impl FnOnce() + Send + 'static,
-    ) {
-        let answer = Arc::new(Mutex::new(Some(answer)));
-        let later = answer.clone();
-        let drop_pages = move || {
-            let from = i64::try_from(offset).unwrap_or(i64::MAX);
-            let most = i64::try_from(len).unwrap_or(i64::MAX).min(i64::MAX - from);
-            let told = self.notifier.map(|notifier| notifier.inval_inode(node, from, most));
-            if matches!(told, Some(Ok(()))) {
-                self.service.pages_are_dropped(ino(node), offset, len);
-            }
-            if let Some(answer) = locked(&later).take() {
-                answer();
-            }
-        };
-        let started = Builder::new().name("novale-drops".to_owned()).spawn(drop_pages).is_ok();
-        if !started && let Some(answer) = locked(&answer).take() {
-            answer();
-        }
-    }
 }
 
 thread_local! {
@@ -616,11 +580,12 @@ impl Filesystem for Adapter {
         reply: ReplyEmpty,
     ) {
         let file = ino(node);
-        let drops = Drops { service: self.service.clone(), notifier: self.notifier.get().cloned() };
+        let drops = Drops::new(&self.service, node, &self.notifier);
+        let bytes = offset..offset.saturating_add(length);
         self.room.make(
             move |service| service.fallocate(file, fallocate_mode(mode)?, offset, length),
             move |done| match done {
-                Ok(true) => drops.then(node, (offset, length), move || reply.ok()),
+                Ok(true) => drops.then(bytes, move || reply.ok()),
                 Ok(false) => reply.ok(),
                 Err(error) => reply.error(errno(error)),
             },
@@ -700,13 +665,17 @@ impl Filesystem for Adapter {
         whence: i32,
         reply: ReplyLseek,
     ) {
-        let found = seek_kind(whence).and_then(|what| {
-            let offset = u64::try_from(offset).map_err(|_| Errno(libc::ENXIO))?;
-            self.service.seek(ino(node), offset, what)
-        });
-        match found {
+        let answer = |found: Reply<u64>| match found {
             Ok(offset) => reply.offset(i64::try_from(offset).unwrap_or(i64::MAX)),
             Err(error) => reply.error(errno(error)),
+        };
+        let asked = seek_kind(whence).and_then(|what| {
+            let offset = u64::try_from(offset).map_err(|_| Errno(libc::ENXIO))?;
+            Ok((offset, what))
+        });
+        match asked {
+            Ok(asked) => Drops::new(&self.service, node, &self.notifier).seek(asked, answer),
+            Err(error) => answer(Err(error)),
         }
     }
 }
@@ -747,6 +716,7 @@ impl Adapter {
             // A file that can't be read can't be mapped either.
             direct: mode == OpenAccMode::O_WRONLY
                 || mode == OpenAccMode::O_RDWR && self.maps_direct,
+            stores: mode == OpenAccMode::O_RDWR,
             truncate: flags & libc::O_TRUNC != 0,
             kills_set_id: false,
             exclusive: flags & libc::O_EXCL != 0,

@@ -17,6 +17,7 @@ mod cache;
 mod calling;
 mod follow;
 mod fuser_convert;
+mod fuser_drops;
 mod fuser_transport;
 mod fusermount;
 mod gate;
@@ -47,7 +48,7 @@ pub use novale::{FACTS, Novale, SLOTS, Settings};
 pub use options::{MountOptions, UnknownOption};
 pub use server::{EndError, Server, ServerConfig, ShutDown};
 pub use service::{
-    Caller, Changes, Errno, Listed, OpenRequest, Opened, ReadFrom, Reply, Service, Time,
+    Caller, Changes, Errno, Listed, OpenRequest, Opened, ReadFrom, Reply, Service, Sought, Time,
 };
 pub use transport::{Connection, Transport};
 pub use unmount::{Unmount, unmount};

@@ -4,6 +4,7 @@
 //! under it: [`Node::current`] is the one that it means.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
@@ -23,7 +24,7 @@ use crate::mapped::OpenFiles;
 use crate::method;
 use crate::readdir::Listings;
 use crate::service::{
-    Caller, Changes, Errno, Listed, OpenRequest, Opened, ReadFrom, Reply, Service, Time,
+    Caller, Changes, Errno, Listed, OpenRequest, Opened, ReadFrom, Reply, Service, Sought, Time,
 };
 use crate::stores::{AtOffset, Stores};
 use crate::tree;
@@ -193,8 +194,8 @@ impl Novale {
     }
 
     fn opened(&self, ctx: &Ctx, attr: &Attr, open: OpenRequest) -> Opened {
-        if open.stores_beside() {
-            self.stores.opened(attr.ino);
+        if open.stores {
+            self.stores.opened(attr.ino, open.stores_beside());
         }
         if self.settings.shared {
             self.open_files.opened(attr.ino);
@@ -250,6 +251,26 @@ impl Novale {
         let peek = |at: u64, buf: &mut [u8]| self.peek(ino, at, buf);
         let write = &mut || self.done(write(&ctx)).map(|_at| len);
         self.stores.write(ino, (&start, len), &peek, write)
+    }
+
+    /// The hole that a seek has passed over, or found.
+    fn hole_of(
+        &self,
+        ino: Ino,
+        offset: u64,
+        what: Seek,
+        found: &novale_core::Result<u64>,
+    ) -> novale_core::Result<Option<Range<u64>>> {
+        let hole = match (what, found) {
+            (Seek::Data, Ok(at)) => offset..*at,
+            (Seek::Data, Err(Error::NoSuchOffset)) => offset..self.fs.getattr(ino)?.size,
+            (Seek::Hole, Ok(at)) => match self.fs.seek(ino, *at, Seek::Data) {
+                Err(Error::NoSuchOffset) => *at..self.fs.getattr(ino)?.size,
+                next => *at..next?,
+            },
+            (Seek::Hole | Seek::Data, Err(_)) => return Ok(None),
+        };
+        Ok(Some(hole).filter(|hole| !hole.is_empty()))
     }
 
     fn truncate(&self, ctx: &Ctx, caller: Caller, open: OpenRequest, attr: Attr) -> Reply<Attr> {
@@ -561,7 +582,7 @@ impl Service for Novale {
     }
 
     fn closed(&self, ino: Ino, open: OpenRequest) {
-        if open.stores_beside() {
+        if open.stores {
             self.stores.ended(ino);
         }
         if self.settings.shared
@@ -617,8 +638,8 @@ impl Service for Novale {
         self.stores.erase(ino, &(offset..offset.saturating_add(len)), &peek, &mut change)
     }
 
-    fn pages_are_dropped(&self, ino: Ino, offset: u64, len: u64) {
-        self.stores.dropped(ino, &(offset..offset.saturating_add(len)));
+    fn pages_are_dropped(&self, ino: Ino, bytes: &Range<u64>) {
+        self.stores.dropped(ino, bytes);
     }
 
     fn getxattr(&self, caller: Caller, ino: Ino, name: &[u8]) -> Reply<Vec<u8>> {
@@ -708,8 +729,16 @@ impl Service for Novale {
         })
     }
 
-    fn seek(&self, ino: Ino, offset: u64, what: Seek) -> Reply<u64> {
+    fn seek(&self, ino: Ino, offset: u64, what: Seek, dropped: &Range<u64>) -> Reply<Sought> {
         let _pass = self.enter(&[ino])?;
-        self.done(self.fs.seek(ino, offset, what))
+        let found = self.fs.seek(ino, offset, what);
+        if self.stores.may_store(ino)
+            && let Some(hole) = self.done(self.hole_of(ino, offset, what, &found))?
+            && !(dropped.start <= hole.start && hole.end <= dropped.end)
+            && self.stores.may_store_in(ino, &hole)
+        {
+            return Ok(Sought::After(hole));
+        }
+        self.done(found).map(Sought::At)
     }
 }

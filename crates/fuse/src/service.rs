@@ -4,6 +4,7 @@
 //! see a protocol. Names and data are bytes; inode 1 is the root; an inode that a call returns as an
 //! entry is held until [`Service::forget`] gives it back.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use novale_core::{
@@ -74,6 +75,8 @@ pub struct OpenRequest {
     /// For writing, where every write can come to the service as the caller made it: through the page
     /// cache the kernel may cut one in two, at a page that is not cached.
     pub direct: bool,
+    /// For reading and writing, so that a mapping of it can be stored to.
+    pub stores: bool,
     /// Emptied on the way (`O_TRUNC`).
     pub truncate: bool,
     /// Who empties it has no right to keep set-id bits alive (`CAP_FSETID`).
@@ -87,7 +90,7 @@ impl OpenRequest {
     /// of that mapping.
     #[must_use]
     pub fn stores_beside(&self) -> bool {
-        self.read && self.direct
+        self.stores && self.direct
     }
 }
 
@@ -98,6 +101,15 @@ pub struct Opened {
     pub keep_cache: bool,
     /// Every read and write comes to the service.
     pub direct_io: bool,
+}
+
+/// What a seek of data or a hole has found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Sought {
+    /// Where it is.
+    At(u64),
+    /// A hole of which a mapping may have stored to pages: the kernel has to drop those first.
+    After(Range<u64>),
 }
 
 /// One entry of a directory listing.
@@ -244,7 +256,7 @@ pub trait Service: Send + Sync + 'static {
     /// the range before it is answered: [`Service::pages_are_dropped`] is called then.
     fn fallocate(&self, ino: Ino, mode: Fallocate, offset: u64, len: u64) -> Reply<bool>;
     /// The kernel has dropped its pages of a range, and written back what was stored to them.
-    fn pages_are_dropped(&self, ino: Ino, offset: u64, len: u64);
+    fn pages_are_dropped(&self, ino: Ino, bytes: &Range<u64>);
     /// The value of an extended attribute.
     fn getxattr(&self, caller: Caller, ino: Ino, name: &[u8]) -> Reply<Vec<u8>>;
     /// Sets an extended attribute; the kernel has checked that the caller may. An access ACL of a
@@ -264,6 +276,6 @@ pub trait Service: Send + Sync + 'static {
     /// Copies bytes from one file to another, or within one; returns how many. Whether it is an access is as with
     /// [`ReadFrom`].
     fn copy_range(&self, from: Place, to: Place, len: u64, is_access: bool) -> Reply<u64>;
-    /// Finds data or a hole.
-    fn seek(&self, ino: Ino, offset: u64, what: Seek) -> Reply<u64>;
+    /// Finds data or a hole. The kernel has dropped its pages of a range since it was first asked.
+    fn seek(&self, ino: Ino, offset: u64, what: Seek, dropped: &Range<u64>) -> Reply<Sought>;
 }

@@ -47,7 +47,9 @@ pub(crate) struct Stores(Mutex<HashMap<u64, Open>>);
 #[derive(Debug, Default)]
 struct Open {
     count: u64,
-    pages: Arc<Mutex<Pages>>,
+    /// None where writes go through the pages themselves (kernels that can't map files whose writes bypass them):
+    /// nothing is known of them then.
+    pages: Option<Arc<Mutex<Pages>>>,
 }
 
 /// What is known of a file's pages.
@@ -188,30 +190,30 @@ impl Pages {
         Ok(())
     }
 
-    /// The pages of a range that the kernel may have, which may be as long as a file can be.
-    fn known(&self, bytes: &Range<u64>) -> Vec<Piece> {
+    /// The pages of a range that the kernel may have, in no order; the range may be as long as a file can be.
+    fn known(&self, bytes: &Range<u64>) -> impl Iterator<Item = u64> {
         let pages = bytes.start / PAGE..bytes.end.div_ceil(PAGE);
+        let groups = pages.start / 512..pages.end.div_ceil(512);
         let each = |(group, words): (&u64, &[u64; 8])| {
             let (first, words) = (group * 512, *words);
             (0..512)
                 .filter(move |at| words.get(at / 64).is_some_and(|word| word >> (at % 64) & 1 != 0))
                 .map(move |at| first + at as u64)
         };
-        let mut known: Vec<u64> =
-            self.kernels.iter().flat_map(each).filter(|page| pages.contains(page)).collect();
-        known.sort_unstable();
-        known.into_iter().map(|page| (page, in_page(page, bytes))).collect()
+        let those = self.kernels.iter().filter(move |(group, _)| groups.contains(group));
+        those.flat_map(each).filter(move |page| pages.contains(page))
     }
 
     /// Keeps what is erased: of so many pages, the first ones and the last, since those have other bytes too.
     fn keep_erased(&mut self, bytes: &Range<u64>, read: ReadAt<'_>) -> Reply<()> {
         self.writes += 1;
-        let mut known = self.known(bytes);
+        let mut known: Vec<u64> = self.known(bytes).collect();
+        known.sort_unstable();
         let last = known.len().saturating_sub(1);
         if last > KEPT_MAX {
             known.drain(KEPT_MAX..last);
         }
-        known.into_iter().try_for_each(|(page, bytes)| self.keep_piece(page, &bytes, read))
+        known.into_iter().try_for_each(|page| self.keep_piece(page, &in_page(page, bytes), read))
     }
 
     fn keep_piece(&mut self, page: u64, bytes: &Range<usize>, read: ReadAt<'_>) -> Reply<()> {
@@ -257,9 +259,15 @@ impl Pages {
 }
 
 impl Stores {
-    /// The kernel has a file open for reading and writing, once more.
-    pub(crate) fn opened(&self, ino: Ino) {
-        locked(&self.0).entry(ino.get()).or_default().count += 1;
+    /// The kernel has a file open for reading and writing, once more; whether writes bypass its pages is the same
+    /// each time.
+    pub(crate) fn opened(&self, ino: Ino, bypasses: bool) {
+        let mut files = locked(&self.0);
+        let open = files.entry(ino.get()).or_default();
+        open.count += 1;
+        if bypasses {
+            open.pages.get_or_insert_default();
+        }
     }
 
     /// Once less, and what was mapped through that is not.
@@ -273,12 +281,25 @@ impl Stores {
     }
 
     fn pages(&self, ino: Ino) -> Option<Arc<Mutex<Pages>>> {
-        locked(&self.0).get(&ino.get()).map(|open| open.pages.clone())
+        locked(&self.0).get(&ino.get()).and_then(|open| open.pages.clone())
     }
 
     /// Whether the kernel may have pages of a file that are stored to.
     pub(crate) fn may_store(&self, ino: Ino) -> bool {
-        self.pages(ino).is_some_and(|pages| !locked(&pages).kernels.is_empty())
+        self.may_have(ino, |pages| !pages.kernels.is_empty())
+    }
+
+    /// Whether it may have such of a range.
+    pub(crate) fn may_store_in(&self, ino: Ino, bytes: &Range<u64>) -> bool {
+        self.may_have(ino, |pages| pages.known(bytes).next().is_some())
+    }
+
+    fn may_have(&self, ino: Ino, has: impl FnOnce(&Pages) -> bool) -> bool {
+        let pages = match locked(&self.0).get(&ino.get()) {
+            None => return false,
+            Some(open) => open.pages.clone(),
+        };
+        pages.is_none_or(|pages| has(&locked(&pages)))
     }
 
     /// The page cache reads.
@@ -337,14 +358,15 @@ impl Stores {
         let mut pages = locked(&pages);
         pages.keep_erased(bytes, read)?;
         erase()?;
-        Ok(!pages.known(bytes).is_empty())
+        Ok(pages.known(bytes).next().is_some())
     }
 
     /// The kernel has dropped its pages of a range that was erased, and written back what was stored to them.
     pub(crate) fn dropped(&self, ino: Ino, bytes: &Range<u64>) {
         let Some(pages) = self.pages(ino) else { return };
         let mut pages = locked(&pages);
-        for (page, _) in pages.known(bytes) {
+        let known: Vec<u64> = pages.known(bytes).collect();
+        for page in known {
             pages.replaced.remove(&page);
         }
     }
@@ -381,7 +403,7 @@ mod tests {
     impl File {
         fn new(len: usize) -> Self {
             let stores = Stores::default();
-            stores.opened(INO);
+            stores.opened(INO, true);
             Self { stores, bytes: RefCell::new(vec![0; len]) }
         }
 
@@ -469,6 +491,22 @@ mod tests {
             [0, 1, pages as u64 - 2, pages as u64 - 1].map(kept),
             [Some(PAGE_BYTES / 2), Some(PAGE_BYTES), None, Some(PAGE_BYTES)]
         );
+    }
+
+    #[test]
+    fn what_is_stored_to_is_among_the_pages_that_were_read() {
+        let file = File::new(3 * PAGE_BYTES);
+        let may = |bytes: Range<u64>| file.stores.may_store_in(INO, &bytes);
+        assert!(!file.stores.may_store(INO) && !may(0..u64::MAX));
+        file.cached(1);
+        assert!(file.stores.may_store(INO) && may(0..u64::MAX) && may(PAGE + 5..PAGE + 6));
+        assert!(!may(0..PAGE) && !may(2 * PAGE..u64::MAX) && !may(600 * PAGE..u64::MAX));
+        // Pages that writes go through are not known.
+        let other = Ino::new(8);
+        file.stores.opened(other, false);
+        assert!(file.stores.may_store(other) && file.stores.may_store_in(other, &(0..1)));
+        file.stores.ended(other);
+        assert!(!file.stores.may_store(other) && !file.stores.may_store_in(other, &(0..1)));
     }
 
     #[test]

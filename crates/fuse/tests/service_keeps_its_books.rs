@@ -196,7 +196,7 @@ fn after_closing_everything_is_refused_and_nothing_breaks() {
 fn a_write_is_kept_beside_a_store_to_a_mapping_of_its_page() {
     let (_fs, service) = service();
     let caller = Caller { uid: 0, gid: 0, pid: 1 };
-    let open = OpenRequest { read: true, direct: true, ..OpenRequest::default() };
+    let open = OpenRequest { stores: true, direct: true, ..OpenRequest::default() };
     let made = service.create(ROOT, b"f", (&new(FileKind::File, 0o644), 0), open);
     let ino = made.unwrap().0.ino;
     let file = ReadFrom { ino, is_access: true };

@@ -30,6 +30,11 @@ pub(crate) struct Mount {
 impl Mount {
     /// Mounts an empty file system with the given options, or says why that can't be done here.
     pub(crate) fn new(test: &str, words: &str) -> Option<Self> {
+        Self::with_threads(test, words, 4)
+    }
+
+    /// The same, served by so many threads.
+    pub(crate) fn with_threads(test: &str, words: &str, threads: usize) -> Option<Self> {
         if let Some(why) = unable() {
             println!("skipped: {test}: {why}");
             return None;
@@ -44,7 +49,7 @@ impl Mount {
             target: directory.path().to_owned(),
             options,
         };
-        let transport = FuserTransport { threads: 4, acl: true };
+        let transport = FuserTransport { threads, acl: true };
         let server = Server::start(service, &transport, &config, || ()).unwrap();
         Some(Self { fs, server: Some(server), directory })
     }

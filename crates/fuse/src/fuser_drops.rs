@@ -1,0 +1,113 @@
+//! What is answered once the kernel has dropped its pages of a file, for which it writes back what mappings have
+//! stored to them.
+//!
+//! It is told by a thread of its own: the kernel waits, while it is told, until its writes of those pages are
+//! answered, for which the serving threads must be there. The one who asked waits for his answer, and with him
+//! whoever else wants the inode's lock in the kernel, which those writes do without.
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::thread::Builder;
+
+use fuser::{INodeNo, Notifier};
+use novale_core::Seek;
+
+use crate::fuser_convert::ino;
+use crate::locked::locked;
+use crate::service::{Errno, Reply, Service, Sought};
+
+/// Holes that a seek goes through since mappings have filled each; after that the rest is called data.
+const HOLES_MAX: usize = 64;
+
+/// What has the kernel drop pages of a file.
+pub(crate) struct Drops {
+    service: Arc<dyn Service>,
+    node: INodeNo,
+    notifier: Option<Notifier>,
+}
+
+impl Drops {
+    pub(crate) fn new(
+        service: &Arc<dyn Service>,
+        node: INodeNo,
+        notifier: &OnceLock<Notifier>,
+    ) -> Self {
+        Self { service: service.clone(), node, notifier: notifier.get().cloned() }
+    }
+
+    /// Whether the kernel has dropped its pages of a range. Not to be asked by a serving thread.
+    fn drop_pages(&self, bytes: &Range<u64>) -> bool {
+        let from = i64::try_from(bytes.start).unwrap_or(i64::MAX);
+        let len = i64::try_from(bytes.end).unwrap_or(i64::MAX).saturating_sub(from);
+        let told = self.notifier.as_ref().map(|it| it.inval_inode(self.node, from, len));
+        matches!(told, Some(Ok(())))
+    }
+
+    /// Answers once those of a range are dropped; where no thread can be had for that, at once.
+    pub(crate) fn then(self, bytes: Range<u64>, answer: impl FnOnce() + Send + 'static) {
+        by_own_thread(move |is_own| {
+            if is_own && self.drop_pages(&bytes) {
+                self.service.pages_are_dropped(ino(self.node), &bytes);
+            }
+            answer();
+        });
+    }
+
+    /// Seeks data or a hole from an offset on, beside what mappings have stored.
+    pub(crate) fn seek(
+        self,
+        (offset, what): (u64, Seek),
+        answer: impl FnOnce(Reply<u64>) + Send + 'static,
+    ) {
+        match self.service.seek(ino(self.node), offset, what, &(0..0)) {
+            Ok(Sought::At(at)) => answer(Ok(at)),
+            Err(error) => answer(Err(error)),
+            Ok(Sought::After(hole)) => by_own_thread(move |is_own| {
+                let found = is_own.then(|| self.seek_again((offset, what), hole)).flatten();
+                answer(found.unwrap_or_else(|| self.all_is_data(offset, what)));
+            }),
+        }
+    }
+
+    /// None where the kernel can't be told, or mappings have filled hole after hole.
+    fn seek_again(&self, (offset, what): (u64, Seek), mut hole: Range<u64>) -> Option<Reply<u64>> {
+        for _ in 0..HOLES_MAX {
+            if !self.drop_pages(&hole) {
+                return None;
+            }
+            match self.service.seek(ino(self.node), offset, what, &hole) {
+                Ok(Sought::At(at)) => return Some(Ok(at)),
+                Err(error) => return Some(Err(error)),
+                Ok(Sought::After(next)) => hole = next,
+            }
+        }
+        None
+    }
+
+    /// What is true of any file: holes need not be told.
+    fn all_is_data(&self, offset: u64, what: Seek) -> Reply<u64> {
+        let size = self.service.getattr(ino(self.node))?.size;
+        match what {
+            _ if offset >= size => Err(Errno(libc::ENXIO)),
+            Seek::Data => Ok(offset),
+            Seek::Hole => Ok(size),
+        }
+    }
+}
+
+/// Runs work by a thread of its own, or here where none can be had, and tells it which.
+fn by_own_thread(work: impl FnOnce(bool) + Send + 'static) {
+    let work = Arc::new(Mutex::new(Some(work)));
+    let own = work.clone();
+    let started = Builder::new().name("novale-drops".to_owned()).spawn(move || run(&own, true));
+    if started.is_err() {
+        run(&work, false);
+    }
+}
+
+fn run<W: FnOnce(bool)>(work: &Mutex<Option<W>>, is_own: bool) {
+    let work = locked(work).take();
+    if let Some(work) = work {
+        work(is_own);
+    }
+}

@@ -1,0 +1,128 @@
+//! Promise: `SEEK_DATA` and `SEEK_HOLE` pass over nothing that a mapping has stored, written back or not.
+
+#![allow(clippy::unwrap_used, reason = "helpers of a test fail as the test does")]
+
+mod support;
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+use novale_fuse::ShutDown;
+use rustix::fs::{SeekFrom as From, seek};
+use rustix::io::Errno;
+use support::{Mount, python};
+
+const PAGE: u64 = 4096;
+
+/// A copy by holes had zeros for what was stored to a hole of a mapped file: the kernel asks without writing back.
+#[test]
+fn what_a_mapping_stores_to_a_hole_is_found() {
+    let name = "what_a_mapping_stores_to_a_hole_is_found";
+    let Some(mount) = Mount::with_threads(name, "", 1) else { return };
+    let script = "import mmap, os, sys\n\
+                  P = 4096\n\
+                  f = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)\n\
+                  os.ftruncate(f, 64 * P)\n\
+                  m = mmap.mmap(f, 64 * P)\n\
+                  g = os.open(sys.argv[1], os.O_RDONLY)\n\
+                  data = lambda at: os.lseek(g, at * P, os.SEEK_DATA) // P\n\
+                  hole = lambda at: os.lseek(g, at * P, os.SEEK_HOLE) // P\n\
+                  m[5 * P + 7] = 1\n\
+                  print(data(0), hole(0), hole(5))\n\
+                  m[6 * P] = 1; m[7 * P] = 2\n\
+                  print(hole(5), data(6))\n\
+                  m[63 * P + 4095] = 1\n\
+                  print(data(8), hole(63), os.lseek(g, 60 * P + 1, os.SEEK_DATA))\n\
+                  os.pwrite(f, b'x', 20 * P)\n\
+                  m[10 * P] = 1; m[19 * P] = 1; m[21 * P] = 1\n\
+                  print(data(8), hole(10), data(11), hole(19), data(22))\n\
+                  os.close(f)\n\
+                  m[40 * P] = 1\n\
+                  print(data(22), hole(40))\n\
+                  m[50 * P] = 1; m.close()\n\
+                  print(data(41), hole(50))";
+    let Some(printed) = python(name, script, &[&mount.path("f")]) else { return };
+    let expected = ["5 0 6", "8 6", "63 64 258048", "10 11 19 22 63", "40 41", "50 51"];
+    assert_eq!(printed.lines().collect::<Vec<_>>(), expected);
+    assert_eq!(mount.end(Duration::from_secs(10)), ShutDown::Finished);
+}
+
+/// A program that says by a line how far it is.
+struct Program {
+    child: Child,
+    lines: BufReader<ChildStdout>,
+}
+
+impl Program {
+    fn new(script: &str, path: &Path) -> Option<Self> {
+        let mut python = Command::new("python3");
+        python.arg("-uc").arg(script).arg(path).stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut child = python.spawn().ok()?;
+        let lines = BufReader::new(child.stdout.take()?);
+        Some(Self { child, lines })
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.lines.read_line(&mut line).unwrap();
+        line
+    }
+
+    fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+/// The kernel writes back in the middle of an answer: nothing may wait in a circle, whoever is killed.
+#[test]
+fn seeks_and_stores_go_on_beside_each_other_until_one_is_killed() {
+    let name = "seeks_and_stores_go_on_beside_each_other_until_one_is_killed";
+    let Some(mount) = Mount::with_threads(name, "", 1) else { return };
+    let path = mount.path("f");
+    let file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
+    file.set_len(100 * PAGE).unwrap();
+    let stores = "import mmap, os, sys\n\
+                  m = mmap.mmap(os.open(sys.argv[1], os.O_RDWR), 0)\n\
+                  for at in range(0, 10**9, 2):\n\
+                  \x20m[at % 100 * 4096 + at // 100 % 4096] = 1\n\
+                  \x20if at < 100: print(at)\n\
+                  \x20elif at % 50 == 0: print()";
+    let seeks = "import os, sys\n\
+                 f = os.open(sys.argv[1], os.O_RDWR)\n\
+                 while True:\n\
+                 \x20at = os.lseek(f, 0, os.SEEK_DATA)\n\
+                 \x20while at < 98 * 4096:\n\
+                 \x20\x20at = os.lseek(f, os.lseek(f, at, os.SEEK_HOLE), os.SEEK_DATA)\n\
+                 \x20print(at)\n\
+                 \x20os.posix_fallocate(f, 0, 1); os.ftruncate(f, 100 * 4096)";
+    let Some(mut storing) = Program::new(stores, &path) else {
+        println!("skipped: {name}: no python3");
+        return;
+    };
+    for page in (0..100).step_by(2) {
+        assert_eq!(storing.line(), format!("{page}\n"));
+        assert_eq!(seek(&file, From::Data(page * PAGE)), Ok(page * PAGE));
+        assert_eq!(seek(&file, From::Hole(page * PAGE)), Ok((page + 1) * PAGE));
+        assert_eq!(seek(&file, From::Data((page + 1) * PAGE)).is_ok(), page < 98);
+    }
+    for _ in 0..3 {
+        let mut seeking = [(); 3].map(|()| Program::new(seeks, &path).unwrap());
+        for _ in 0..2 {
+            storing.line();
+            assert!(seeking.iter_mut().all(|program| program.line() == "401408\n"));
+        }
+        seeking.into_iter().for_each(Program::kill);
+    }
+    let mut seeking = Program::new(seeks, &path).unwrap();
+    seeking.line();
+    storing.kill();
+    seeking.line();
+    seeking.kill();
+    assert_eq!(seek(&file, From::Data(99 * PAGE)), Err(Errno::NXIO));
+    drop(file);
+    assert_eq!(mount.end(Duration::from_secs(10)), ShutDown::Finished);
+}
