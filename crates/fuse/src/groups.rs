@@ -1,10 +1,13 @@
 //! What a caller is besides user and group, which is all that the kernel hands over: its other groups, and
-//! whether it may keep set-id bits alive.
+//! two of its capabilities.
 
 use std::fs;
 
 use crate::service::Caller;
 
+/// May do what owners may.
+pub(crate) const CAP_FOWNER: u64 = 1 << 3;
+/// May keep set-id bits alive.
 const CAP_FSETID: u64 = 1 << 4;
 
 /// Whether a caller is in a group, or may act as if it were. A caller that has ended meanwhile is in
@@ -19,12 +22,26 @@ fn has_other(pid: u32, gid: u32) -> bool {
 }
 
 /// Whether a caller has the right to keep set-id bits alive (`CAP_FSETID`): user 0, unless it is seen to have
-/// given that up. Of other users it is not asked: whom the kernel acts for, as an NFS server does, may have
-/// less than the thread that is seen.
+/// given that up, and others who are seen to have it.
 pub(crate) fn has_fsetid(caller: Caller) -> bool {
-    let has =
-        |set: String| u64::from_str_radix(set.trim(), 16).is_ok_and(|set| set & CAP_FSETID != 0);
-    caller.uid == 0 && shown(caller.pid, "CapEff:").is_none_or(has)
+    capable(caller, CAP_FSETID).unwrap_or(caller.uid == 0)
+}
+
+/// Whether a caller is seen to have a capability; none where its thread is not seen, or does not ask for itself, as
+/// one of an NFS server that acts for a user.
+pub(crate) fn capable(caller: Caller, capability: u64) -> Option<bool> {
+    let users = shown(caller.pid, "Uid:")?;
+    let user = users.split_whitespace().nth(3)?;
+    if user.parse() != Ok(caller.uid) {
+        return None;
+    }
+    // In a user namespace of its own everybody has all, of what is his there.
+    let namespace = |of: &str| fs::read_link(format!("/proc/{of}/ns/user")).ok();
+    if namespace(&caller.pid.to_string())? != namespace("self")? {
+        return Some(false);
+    }
+    let all = u64::from_str_radix(shown(caller.pid, "CapEff:")?.trim(), 16).ok()?;
+    Some(all & capability != 0)
 }
 
 /// What the kernel shows of a thread; `None` of one that has ended, or is in another pid namespace.
@@ -36,6 +53,18 @@ fn shown(pid: u32, what: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn capabilities_are_those_of_a_thread_that_asks_for_itself() {
+        let own =
+            Caller { uid: rustix::process::geteuid().as_raw(), gid: 1, pid: std::process::id() };
+        let status = fs::read_to_string("/proc/self/status").unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("CapEff:")).unwrap();
+        let all = u64::from_str_radix(line.trim(), 16).unwrap();
+        assert_eq!(capable(own, CAP_FOWNER), Some(all & CAP_FOWNER != 0));
+        assert_eq!(capable(Caller { uid: own.uid + 1, ..own }, CAP_FOWNER), None);
+        assert_eq!(capable(Caller { pid: 0, ..own }, CAP_FOWNER), None);
+    }
 
     #[test]
     fn a_callers_other_groups_count_as_well() {

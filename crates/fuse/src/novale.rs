@@ -300,10 +300,13 @@ fn changer(caller: Caller, attr: &Attr) -> Changer {
     Changer { has_fsetid, is_in_group: is_in_group(caller, attr) }
 }
 
-/// Whether set-id bits fall by a request that changes nothing else, for which the kernel asks no rights: by
-/// `chown(-1, -1)` of whoever may change the mode, and by changes of the file's bytes.
-fn may_take_set_id(caller: Caller, attr: &Attr) -> bool {
-    caller.uid == 0 || caller.uid == attr.uid || calling::changes_contents(caller.pid)
+/// Whether a caller may take set-id bits by a change of owner: who may change the mode. The kernel does not ask that,
+/// since it leaves the bits to us; for a bare request, which changes nothing else, it asks no rights at all. It makes
+/// one also for who changes the file's bytes.
+fn may_take_set_id(caller: Caller, attr: &Attr, is_bare: bool) -> bool {
+    caller.uid == attr.uid
+        || groups::capable(caller, groups::CAP_FOWNER).unwrap_or(caller.uid == 0 || !is_bare)
+        || is_bare && calling::changes_contents(caller.pid)
 }
 
 /// Whether a caller is in a file's group, where that is asked for: a set-gid bit is no program's.
@@ -376,7 +379,8 @@ impl Service for Novale {
                 None => changer(caller, &attr),
             };
             let is_bare = nothing && uid.is_none() && gid.is_none();
-            if is_bare && by.owning_takes(&attr) && !may_take_set_id(caller, &attr) {
+            let owns = size.is_none() && by.owning_takes(&attr);
+            if owns && !may_take_set_id(caller, &attr, is_bare) {
                 return Err(Errno(libc::EPERM));
             }
             if nothing { by.owning(&set) } else { by.changing(&set) }

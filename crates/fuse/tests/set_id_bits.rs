@@ -84,12 +84,7 @@ fn set_id_bits_fall_as_on_the_machines_own_file_system() {
     let reference = TempDir::new().unwrap();
     fs::set_permissions(reference.path(), Permissions::from_mode(0o755)).unwrap();
     let (mut compared, mut different) = (0, Vec::new());
-    // Of changes of owner the kernel does not say who has the right: of users none is taken to have it.
-    let is_told = |change: &str, at: usize| at < 3 || !change.contains("os.chown");
-    let callers = |change| {
-        let all = CALLERS.into_iter().enumerate();
-        all.filter(move |(at, _)| is_told(change, *at)).map(move |(_, caller)| (change, caller))
-    };
+    let callers = |change| CALLERS.into_iter().map(move |caller| (change, caller));
     for (change, caller) in CHANGES.into_iter().flat_map(callers) {
         // Of root's changes a few say all.
         let is_user = caller == CALLERS[0];
@@ -108,4 +103,63 @@ fn set_id_bits_fall_as_on_the_machines_own_file_system() {
     }
     assert!(compared > 250, "only {compared} changes could be made here");
     assert!(different.is_empty(), "{} of {compared}:\n{}", different.len(), different.join("\n"));
+}
+
+/// Changes owners in a folder, as users with each set of the capabilities that count, and tells what came of it.
+const OWNERS_CHANGED: &str = r"
+import ctypes, itertools, os, struct, sys
+libc = ctypes.CDLL(None, use_errno=True)
+path = os.path.join(sys.argv[1], 'f')
+CHOWN, SEARCH, OVERRIDE, FOWNER, FSETID = 0, 1, 2, 3, 4
+def become(uid, have):
+    bits = sum(1 << one for one in have)
+    os.setgroups([])
+    libc.prctl(8, 1, 0, 0, 0)
+    os.setresgid(uid, uid, uid)
+    os.setresuid(uid, uid, uid)
+    header = struct.pack('Ii', 0x20080522, 0)
+    assert libc.capset(header, struct.pack('6I', bits, bits, 0, 0, 0, 0)) == 0
+def change(call, uid, have):
+    become(uid, have)
+    try:
+        if call == 'fd':
+            os.chown(os.open(path, os.O_RDONLY), -1, -1)
+        else:
+            os.chown(path, *call)
+        return 0
+    except OSError as error:
+        return error.errno
+sets = [some for n in range(4) for some in itertools.combinations((CHOWN, FOWNER, FSETID), n)]
+modes, owners = (0o4755, 0o2644, 0o6711, 0o644), ((1000, 1000), (1000, 7), (2000, 2000))
+calls = ((-1, -1), 'fd', (5, -1), (-1, 7))
+for case in itertools.product((0, 1000), sets, modes, owners, calls):
+    uid, some, mode, owner, call = case
+    os.close(os.open(path, os.O_CREAT | os.O_EXCL, 0o600))
+    os.chown(path, *owner)
+    os.chmod(path, mode)
+    child = os.fork()
+    if child == 0:
+        os._exit(change(call, uid, some + (SEARCH, OVERRIDE)))
+    ended = os.waitpid(child, 0)[1]
+    found = os.stat(path)
+    print(case, ended >> 8, oct(found.st_mode), found.st_uid, found.st_gid)
+    os.unlink(path)
+";
+
+/// The kernel leaves set-id bits to us, and with them the question whether the caller may take them: root without
+/// `CAP_FOWNER` took them from everybody's files, and who has it without being root was refused.
+#[test]
+fn who_may_take_set_id_bits_by_a_change_of_owner_is_who_may_elsewhere() {
+    let name = "who_may_take_set_id_bits_by_a_change_of_owner_is_who_may_elsewhere";
+    let Some(mount) = Mount::new(name, "") else { return };
+    let reference = TempDir::new().unwrap();
+    for folder in [reference.path(), mount.root()] {
+        fs::set_permissions(folder, Permissions::from_mode(0o777)).unwrap();
+    }
+    let run = |folder| support::python(name, OWNERS_CHANGED, &[folder]);
+    let (Some(expected), Some(found)) = (run(reference.path()), run(mount.root())) else { return };
+    let pairs = expected.lines().zip(found.lines());
+    let different: Vec<_> = pairs.filter(|(expected, found)| expected != found).collect();
+    assert!(expected.lines().count() == 768 && found.lines().count() == 768);
+    assert!(different.is_empty(), "{} of 768:\n{different:#?}", different.len());
 }
