@@ -148,6 +148,26 @@ fn of_an_entry_newer_than_its_inode() {
     assert!(said.contains("inode 3 log entry at ") && said.contains("the inode's is"), "{said}");
 }
 
+/// It would be walked for ever.
+#[test]
+fn of_a_log_page_that_is_behind_itself() {
+    let fs = try_open(pool()).unwrap();
+    for turn in 0..100_u64 {
+        fs.write(&ctx(), FILE, turn % 9 * PAGE, &[3; 100]).unwrap();
+    }
+    fs.close().unwrap();
+    let pm = fs.into_pm();
+    let (_, line) = newest(&pm, FILE);
+    let of_page = seed().ino(FILE).generation(1).addr(line.log_head);
+    let header = pm.load_line(line.log_head).unwrap();
+    let mut header = LogPageHeader::decode(&header, of_page).unwrap();
+    assert!(!header.next.is_null());
+    header.next = line.log_head;
+    put(&pm, line.log_head, &header.encode(of_page));
+    let said = told(pm);
+    assert!(said.contains("inode 3 log page at ") && said.contains("page number"), "{said}");
+}
+
 /// A log's pages are numbered for ever; the number had 32 bits, which a busy file uses up in days.
 #[test]
 fn a_log_outlives_32_bits_of_page_numbers() {
