@@ -10,6 +10,10 @@ trap 'rm -rf "$scratch"' EXIT
 log=$scratch/output.log
 export NOVALE_CLAIMS=${NOVALE_CLAIMS:-$scratch}
 need python3 python3-minimal || echo 'python3 is missing: what needs it says so'
+need fusermount3 fuse3 || echo 'fusermount3 is missing: what needs it says so'
+# For a program of 32 bits.
+cc -m32 -xc -o /dev/null - <<<'int main(void) { return 0; }' 2>/dev/null ||
+  install_packages gcc-multilib || echo 'gcc-multilib is missing: what needs it says so'
 status=0
 
 run_tests() { # ARGUMENT...: what cargo is to test
