@@ -177,6 +177,10 @@ pub(crate) fn rename(from: (u64, u64), to: (u64, u64), flags: u64) -> Served {
             return Err(Some(fail(libc::ENOTDIR)));
         }
         let renamed = old.fs.rename(&old.ctx, source.parent, name, target.parent, new_name, mode);
+        // Of a directory that the source lies in the kernel has another word for it.
+        if matches!(renamed, Err(Error::IsDirectory)) {
+            return Err(None);
+        }
         Ok(renamed.inspect(|()| {
             let is_elsewhere = source.parent.ino != target.parent.ino;
             let exchanged = target.attr.filter(|_| mode == RenameMode::Exchange);
@@ -295,6 +299,10 @@ fn hand_out(target: &[u8], buf: u64, len: u64) -> Result<i64, i32> {
 
 /// `readlink` and `readlinkat`.
 pub(crate) fn readlink(dir: u64, path: u64, buf: u64, len: u64) -> Served {
+    // Said before anything is looked for.
+    if len as i32 <= 0 {
+        return Some(fail(libc::EINVAL));
+    }
     let mut buffer = PathBuffer::new();
     let shown = buffer.load(path).and_then(named_descriptor).and_then(shown::target);
     if let Some(shown) = shown {
@@ -303,7 +311,7 @@ pub(crate) fn readlink(dir: u64, path: u64, buf: u64, len: u64) -> Served {
     // A file itself is no link; what stands for it in the kernel is.
     let is_file = |fd| table::get(fd).is_some_and(|file| !file.is(DIRECTORY));
     if buffer.load(path).is_some_and(<[u8]>::is_empty) && is_file(descriptor(dir)) {
-        return Some(fail(if len as i32 > 0 { libc::ENOENT } else { libc::EINVAL }));
+        return Some(fail(libc::ENOENT));
     }
     let mut read = || {
         let place = here(dir, path, &mut buffer, false)?;

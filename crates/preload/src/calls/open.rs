@@ -151,8 +151,11 @@ fn open_found(place: &Place<'_>, flags: i32, mode: u32) -> Opened {
     let found = match if exclusive { place.walk_to_name() } else { place.walk(follow) } {
         Ok(found) => found,
         Err(None) => return Opened::ByKernel,
-        // The slash may stand in a link.
-        Err(Some(failed)) if failed == fail(libc::ENOTDIR) && flags & libc::O_CREAT != 0 => {
+        // The slash may stand in a link: what is to be made with one is a directory, whatever is there.
+        Err(Some(failed))
+            if [libc::ENOTDIR, libc::ELOOP].map(fail).contains(&failed)
+                && flags & libc::O_CREAT != 0 =>
+        {
             return Opened::ByKernel;
         }
         Err(served) => return Opened::By(served),

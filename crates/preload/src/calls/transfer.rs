@@ -254,8 +254,20 @@ fn send(args: &Args) -> Served {
     if !is_served || apart(out) || apart(from) {
         return None;
     }
+    let given = if at == 0 { None } else { guard::load::<u64>(at) };
+    if at != 0 && given.is_none() {
+        return Some(fail(libc::EFAULT));
+    }
     if source.as_ref().is_some_and(|source| !source.description.reads()) {
         return Some(fail(libc::EBADF));
+    }
+    let start = match (&source, given) {
+        (_, Some(start)) => start,
+        (Some(source), None) => source.position()?,
+        (None, None) => return None,
+    };
+    if !is_range(start, count) {
+        return Some(fail(libc::EINVAL));
     }
     let flags = match &target {
         Some(target) => {
@@ -274,17 +286,6 @@ fn send(args: &Args) -> Served {
     if flags & libc::O_APPEND != 0 {
         return Some(fail(libc::EINVAL));
     }
-    let start = match (&source, at) {
-        (Some(source), 0) => source.position()?,
-        _ => match guard::load::<u64>(at) {
-            Some(start) if i64::try_from(start).is_ok() => start,
-            Some(_) => return Some(fail(libc::EINVAL)),
-            None => return Some(fail(libc::EFAULT)),
-        },
-    };
-    if start.wrapping_add(count) > i64::MAX as u64 {
-        return Some(fail(libc::EINVAL));
-    }
     let moved = transfer((out, target.as_ref()), (from, source.as_ref(), start), count.min(MOST))?;
     let end = start + u64::try_from(moved).unwrap_or(0);
     match source {
@@ -293,6 +294,12 @@ fn send(args: &Args) -> Served {
         _ => {}
     }
     Some(moved)
+}
+
+/// Whether the kernel takes so many bytes for a range of a file.
+fn is_range(start: u64, count: u64) -> bool {
+    let most = i64::MAX as u64;
+    start <= most && count <= most && start + count <= most
 }
 
 /// Moves bytes until there are no more, or no more are taken; nothing where the kernel has to do it.
