@@ -111,7 +111,7 @@ fn overlap(source: &[SourceRun], homes: &Homes<'_>) -> bool {
 mod tests {
     use novale_arena::Arena;
     use novale_layout::{Ino, PmAddr};
-    use novale_pm::Pm;
+    use novale_pm::{Pm, Purpose};
     use novale_policy::UpdatePolicy;
 
     use super::*;
@@ -158,9 +158,14 @@ mod tests {
         fs.write(&CTX, buffer, 0, &[8; 30]).unwrap();
         let source = [runs(&fs, buffer, 0, 30), runs(&fs, buffer, 100, 30)].concat();
         let bytes = [[8; 30], [7; 30]].concat();
+        let hold = fs.map_hold(&CTX, ino, fs.getattr(ino).unwrap().generation).unwrap().unwrap();
+        let home = fs.map_pages(&CTX, hold, 0, 1).unwrap().first().unwrap().addr;
+        fs.open_release(&CTX, hold).unwrap();
         fs.write_from(&CTX, ino, 10, &bytes, &source).unwrap();
-        // It is not closed.
-        let fs = reopen(fs.into_pm());
+        // It is not closed, and what was stored in place is lost.
+        let pm = fs.into_pm();
+        pm.fence(pm.stream(home.add(10), &[1; 60], Purpose::Data)).end();
+        let fs = reopen(pm);
         assert_eq!(read(&fs, ino, 0, 80), [&[1; 10][..], &bytes, &[1; 10]].concat());
     }
 
