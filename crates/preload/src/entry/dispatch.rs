@@ -31,10 +31,13 @@ const OF_MEMORY: &[i64] = &[
     libc::SYS_shmat,
 ];
 const CWD: u64 = libc::AT_FDCWD as u64;
-/// Attempts before a name that changes hands all the time, or is stale to the kernel, is given up; and how long it is
-/// waited in between after the first few: for other calls on the directories of the path.
+/// Attempts before a name that changes hands all the time is given up; and how long it is waited in between after the
+/// first few: for other calls on the directories of the path.
 const ATTEMPTS: u32 = 256;
 const ATTEMPTS_AT_ONCE: u32 = 16;
+/// The same of one that is stale to the kernel. It is so while any directory of the mount is being renamed to another
+/// one, which may be nearly always.
+const STALE_ATTEMPTS: u32 = 1024;
 const STALE_PAUSE: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 100_000 };
 const NOFOLLOW: i32 = libc::AT_SYMLINK_NOFOLLOW;
 
@@ -151,7 +154,7 @@ pub(crate) fn look(number: i64, args: &Args, came: i32) -> Outcome {
 fn again_or_stale(number: i64, &[a, b, c, d, ..]: &Args) -> Outcome {
     let attempts = &current().stale_attempts;
     let made = attempts.load(Ordering::Relaxed);
-    if OF_PATHS.contains(&number) && made < ATTEMPTS {
+    if OF_PATHS.contains(&number) && made < STALE_ATTEMPTS {
         attempts.store(made + 1, Ordering::Relaxed);
         match number {
             libc::SYS_rename => names::look_at_both((CWD, a), (CWD, b)),
