@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::accepted::Accepted;
 use super::child::{End, run};
 use super::killers::Killer;
 use super::mutant::Mutant;
@@ -20,6 +21,7 @@ fn cpu_max(killer: &Killer) -> Duration {
 pub(super) struct Hunt<'a> {
     pub(super) sources: &'a Sources,
     pub(super) killers: &'a [Killer],
+    pub(super) accepted: &'a Accepted,
     pub(super) results: &'a Results,
     pub(super) scratch: &'a Path,
     /// CPU time that one mutant may take.
@@ -40,12 +42,13 @@ impl<'a> Kills<'a> {
         }
     }
 
-    /// What it may take until this killer kills the mutant: less where it did so before, near by above
-    /// all. A process costs something by itself.
-    fn weight(&self, mutant: &'a Mutant, killer: &Killer) -> Duration {
+    /// What it may take until this killer kills the mutant: less where it evaluates it often, and where
+    /// it did so before, near by above all. A process costs something by itself.
+    fn weight(&self, mutant: &'a Mutant, killer: &Killer, level: u8) -> Duration {
         let of = |place: [&str; 2]| self.0.get(&place).and_then(|at| at.get(&killer.name)).copied();
         let [here, file, all] = places(mutant).map(|place| of(place).unwrap_or(0));
-        killer.cost.max(Duration::from_millis(100)) * 4 / (4 + 32 * here + 8 * file + all)
+        let often = u32::from(level).pow(2);
+        killer.cost.max(Duration::from_millis(100)) * 4 / often / (4 + 32 * here + 8 * file + all)
     }
 }
 
@@ -71,7 +74,7 @@ impl<'a> Hunt<'a> {
                 let Some(id) = ids.get(at) else { break };
                 let Some(mutant) = self.sources.mutant(*id) else { break };
                 let Some(fate) = self.fate(*id, mutant, &kills, &scratch)? else { continue };
-                if !matches!(fate, Fate::Caught(_)) {
+                if !matches!(fate, Fate::Caught(_) | Fate::Accepted) {
                     eprintln!("{}/{}: {mutant}: {fate:?}", at + 1, ids.len());
                 }
                 fates.lock().unwrap_or_else(PoisonError::into_inner).insert(*id, fate);
@@ -103,6 +106,9 @@ impl<'a> Hunt<'a> {
             Some(Known::Passed(by)) => by.clone(),
             Some(Known::Untyped) | None => BTreeSet::new(),
         };
+        if self.accepted.has(mutant) {
+            return Ok(Some(Fate::Accepted));
+        }
         let order = self.order(id, mutant, kills);
         if order.is_empty() {
             return Ok(Some(Fate::Unreached));
@@ -146,9 +152,9 @@ impl<'a> Hunt<'a> {
     /// The killers that reach a mutant, the most promising first.
     fn order(&self, id: usize, mutant: &'a Mutant, kills: &Mutex<Kills<'a>>) -> Vec<&'a Killer> {
         let kills = kills.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut order: Vec<&Killer> =
-            self.killers.iter().filter(|killer| killer.reached.contains(&id)).collect();
-        order.sort_by_cached_key(|killer| kills.weight(mutant, killer));
-        order
+        let reaching = |killer: &'a Killer| Some((*killer.reached.get(&id)?, killer));
+        let mut order: Vec<(u8, &Killer)> = self.killers.iter().filter_map(reaching).collect();
+        order.sort_by_cached_key(|(level, killer)| kills.weight(mutant, killer, *level));
+        order.into_iter().map(|(_, killer)| killer).collect()
     }
 }

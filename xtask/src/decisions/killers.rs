@@ -1,7 +1,7 @@
 //! The killers: each test of arena, core and the lab by itself, each seeded bug's sequence, and short
 //! runs of the lab. What each costs, and which mutants it reaches.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -59,8 +59,8 @@ pub(super) struct Killer {
     share: Option<String>,
     /// CPU time without a mutant.
     pub(super) cost: Duration,
-    /// Mutants that it reaches.
-    pub(super) reached: BTreeSet<usize>,
+    /// Mutants that it reaches, and how often it evaluates each: once is 1, twice is 2, four times 3.
+    pub(super) reached: BTreeMap<usize, u8>,
 }
 
 impl Killer {
@@ -162,7 +162,7 @@ fn killer(name: String, program: &Path, folder: &Path, arguments: &[&str]) -> Ki
         folder: folder.to_owned(),
         share: None,
         cost: Duration::ZERO,
-        reached: BTreeSet::new(),
+        reached: BTreeMap::new(),
     }
 }
 
@@ -232,9 +232,9 @@ fn measure(
         return Ok(format!("{end:?}"));
     }
     let mut text = format!("{}\n", cost.as_millis());
-    for (id, noted) in std::fs::read(notes)?.iter().enumerate() {
-        if *noted != 0 {
-            write!(text, "{id} ")?;
+    for (id, level) in std::fs::read(notes)?.iter().enumerate() {
+        if *level != 0 {
+            write!(text, "{id}:{level} ")?;
         }
     }
     Ok(text)
@@ -248,6 +248,10 @@ fn read(killer: &Killer, text: &str, seconds: u64) -> Result<Killer, String> {
     if killer.cost > Duration::from_secs(seconds) {
         return Err(format!("{}: {TOO_DEAR}{seconds}", killer.name));
     }
-    killer.reached = reached.split_whitespace().filter_map(|id| id.parse().ok()).collect();
+    let pair = |text: &str| {
+        let (id, level) = text.split_once(':')?;
+        Some((id.parse().ok()?, level.parse().ok()?))
+    };
+    killer.reached = reached.split_whitespace().filter_map(pair).collect();
     Ok(killer)
 }

@@ -54,6 +54,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<()> {
     let hunt = Hunt {
         sources: &sources,
         killers: &killers,
+        accepted: &accepted,
         results: &results,
         scratch: &folder.join("scratch"),
         each: Duration::from_secs(options.each),

@@ -16,10 +16,10 @@ struct Score {
 }
 
 impl Score {
-    fn add(&mut self, fate: &Fate, accepted: bool) {
+    fn add(&mut self, fate: &Fate) {
         let counted = match fate {
             Fate::Caught(_) => &mut self.caught,
-            _ if accepted => &mut self.accepted,
+            Fate::Accepted => &mut self.accepted,
             Fate::Survived => &mut self.survived,
             Fate::Unreached => &mut self.unreached,
             Fate::Undecided => &mut self.undecided,
@@ -45,20 +45,17 @@ pub(super) fn print(fates: &[(&Mutant, Fate)], accepted: &Accepted) {
     let (mut rooms, mut files) = (BTreeMap::<&str, Score>::new(), BTreeMap::<&str, Score>::new());
     let mut total = Score::default();
     for (mutant, fate) in fates {
-        let is_accepted = accepted.has(mutant);
-        rooms.entry(mutant.room()).or_default().add(fate, is_accepted);
-        files.entry(&mutant.path).or_default().add(fate, is_accepted);
-        total.add(fate, is_accepted);
+        rooms.entry(mutant.room()).or_default().add(fate);
+        files.entry(&mutant.path).or_default().add(fate);
+        total.add(fate);
         let what = match fate {
             Fate::Survived => "survived",
             Fate::Unreached => "unreached",
             Fate::Undecided => "undecided",
-            Fate::Caught(_) if is_accepted => "caught, but accepted",
-            Fate::Caught(_) => continue,
+            Fate::Caught(_) if accepted.has(mutant) => "caught, but accepted",
+            Fate::Caught(_) | Fate::Accepted => continue,
         };
-        if !is_accepted || matches!(fate, Fate::Caught(_)) {
-            println!("{what}: {mutant}");
-        }
+        println!("{what}: {mutant}");
     }
     println!(
         "\n{:<44} {:>6} {:>6} {:>6} {:>6} {:>6} {:>6} {:>6}",

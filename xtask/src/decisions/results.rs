@@ -19,6 +19,8 @@ pub(super) enum Fate {
     Unreached,
     /// Not all that reach it were run: the time that it may take was up.
     Undecided,
+    /// It need not be caught, and was not tried.
+    Accepted,
 }
 
 /// A file with a line for each mutant: its key, then the killer, or those that passed. The last line of a

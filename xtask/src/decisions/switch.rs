@@ -4,7 +4,7 @@
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// Not looked at yet.
 const UNREAD: u32 = u32::MAX;
@@ -12,7 +12,7 @@ const UNREAD: u32 = u32::MAX;
 const NOTING: u32 = u32::MAX - 1;
 
 static CHOSEN: AtomicU32 = AtomicU32::new(UNREAD);
-static NOTED: [AtomicBool; "COUNT".len()] = [const { AtomicBool::new(false) }; "COUNT".len()];
+static COUNTS: [AtomicU32; "COUNT".len()] = [const { AtomicU32::new(0) }; "COUNT".len()];
 static NOTES: OnceLock<Option<File>> = OnceLock::new();
 
 /// Whether the mutant is on.
@@ -30,11 +30,25 @@ fn looked(chosen: u32, id: u32) -> bool {
         CHOSEN.store(number.unwrap_or(if noting { NOTING } else { 0 }), Relaxed);
         return on(id);
     }
-    if !NOTED[id as usize].swap(true, Relaxed) {
-        let open = || OpenOptions::new().write(true).open(std::env::var_os("NOVALE_MUTANTS_NOTED")?).ok();
-        if let Some(file) = NOTES.get_or_init(open) {
-            file.write_all_at(&[1], u64::from(id)).expect("note a mutant");
-        }
+    // Other threads may count at the same time: what is lost by that does not matter.
+    let count = COUNTS[id as usize].load(Relaxed).saturating_add(1);
+    COUNTS[id as usize].store(count, Relaxed);
+    if count.is_power_of_two() {
+        note(id, 1 + count.ilog2() as u8);
     }
     false
+}
+
+/// Notes how often it was asked for, in powers of two, where no other process has noted more.
+fn note(id: u32, level: u8) {
+    let open = || {
+        let path = std::env::var_os("NOVALE_MUTANTS_NOTED")?;
+        OpenOptions::new().read(true).write(true).open(path).ok()
+    };
+    let Some(file) = NOTES.get_or_init(open) else { return };
+    let mut noted = [0];
+    file.read_exact_at(&mut noted, u64::from(id)).expect("read what is noted of a mutant");
+    if noted[0] < level {
+        file.write_all_at(&[level], u64::from(id)).expect("note a mutant");
+    }
 }
