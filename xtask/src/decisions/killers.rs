@@ -25,7 +25,7 @@ const LEFT_OUT: &[&str] = &[
     "the_command_tells",
     "the_program_tells_damage",
 ];
-/// Tests over all operations, which are run by shares of them.
+/// Tests over many operations, which are run by shares of them.
 const SHARED: &[&str] = &[
     "refusals_change_nothing: of_every_operation",
     "clients_die_at_each_store: and_are_settled_for",
@@ -33,8 +33,10 @@ const SHARED: &[&str] = &[
     "clients_die_at_each_store: and_the_power_fails_then",
     "clients_die_at_each_store: and_are_settled_for_between_stores_to_the_arena",
     "clients_die_at_each_store: and_the_power_fails_then_behind_a_death_in_the_arena",
+    "clients_die_at_each_store: while_their_writes_are_buffered",
+    "clients_die_at_each_store: while_their_writes_are_buffered_between_stores_to_the_arena",
 ];
-/// So many: one operation each.
+/// So many: one operation each, and of tests of fewer some shares are empty.
 const SHARES: usize = 36;
 /// Those of them whose operations die at each of their stores; it takes minutes where the power fails then, and
 /// others are run as in CI.
