@@ -291,6 +291,34 @@ fn run_buffered((points, stride): (Points, usize), power: bool) {
     assert!(is_share() || (total.done > 0 && total.done < total.deaths));
 }
 
+/// The survivor has them open: what they have stays theirs until it closes them.
+#[test]
+fn while_files_have_no_name() {
+    let setup = format!(
+        "create /g {FILE}\nwrite /g offset=50 len=5000 fill=4\nhold /g slot=1\nunlink /g\n\
+         unnamed / slot=2 {FILE}\nwrite @2 offset=0 len=9000 fill=1"
+    );
+    let setup = parse_steps(&setup).unwrap();
+    let victims = "write @1 offset=100 len=64 fill=5\nappend @2 len=9000 fill=5\nset @1 size=100
+        setxattr @2 name=user.long mode=any len=6000 fill=4\npunch @2 offset=100 len=8000\nlink @2 /h
+        copy @2 @1 from=50 to=3000 len=2000";
+    for (points, stride) in [(Points::Pool, 1), (Points::Arena, one_in(7))] {
+        let core = CoreOptions::new(vec![2 << 20], 1, Form::Auto);
+        // A power cut ends what has no name, whatever was done to it.
+        let mut options = DeathOptions { core, points, stride, first: 0, power: false, seed: 8 };
+        let mut total = DeathSummary::default();
+        for victim in share(parse_steps(victims).unwrap()) {
+            options.first = (options.first + 1) % options.stride as u64;
+            match die_everywhere(&setup, &victim, &options) {
+                Ok(summary) => total += summary,
+                Err(why) => panic!("{points:?}: {why}"),
+            }
+        }
+        println!("{points:?}: {total:?}");
+        assert!(is_share() || (total.done > 0 && total.done < total.deaths));
+    }
+}
+
 /// What was taken for an operation that a full pool refuses is given back, and to nobody twice.
 #[test]
 fn while_they_are_refused() {

@@ -48,7 +48,7 @@ fn find_cut(bug: Bug, campaign: &Campaign, stop: &Arc<AtomicBool>) -> Option<Str
 fn find_death((bug, by): (Bug, By), seed: u64, is_over: &dyn Fn() -> bool) -> Option<String> {
     let setup = parse_steps(SETUP).ok()?;
     for form in [Form::Auto, Form::Two] {
-        for victim in VICTIMS.iter().take_while(|_| !is_over()) {
+        for victim in VICTIMS.lines().take_while(|_| !is_over()) {
             let victim = parse_steps(victim).ok()?;
             let core = CoreOptions::new(vec![4 << 20], 1, form);
             let options = CrashOptions { core, seed, ..CrashOptions::default() };

@@ -24,7 +24,7 @@ use crate::diff::{
 use crate::diff::{check_opened, open_pool, snapshot};
 use crate::pool_file::PoolFile;
 use crate::watchdog::Watchdog;
-use crate::workload::{Action, Failure, Outcome, Session, Step, Subject, run_step};
+use crate::workload::{Action, Failure, Outcome, Session, Step, Subject, Target, run_step};
 
 /// Bytes that the view may take.
 const ARENA_BYTES: u64 = 64 << 20;
@@ -186,6 +186,7 @@ impl Death {
         options: &DeathOptions,
     ) -> Result<DeathSummary, String> {
         let mut summary = DeathSummary { deaths: 1, ..DeathSummary::default() };
+        let before = self.model.clone();
         let allowed = self.allowed(victim, now_ns)?;
         self.recorded();
         self.hardware.forget_threads();
@@ -213,6 +214,11 @@ impl Death {
         let in_hand = if drains { IN_HAND_MAX.1 } else { IN_HAND_MAX.0 };
         let in_hand = if undone || options.points == Points::Pool { 0 } else { in_hand };
         let is_exact = self.session.mapped().next().is_none();
+        let is_of = |mut model| close_files(&mut model, &mut self.model_session.clone());
+        let expected = [before, self.model.clone()].map(is_of);
+        if is_exact && !expected.contains(&close_files(&mut self.machine, &mut self.session)) {
+            return Err("what is open is neither as before nor as after".to_owned());
+        }
         if self.machine.fs().is_ok_and(|fs| fs.leaving_slot().is_some()) {
             let gone_on = self.machine.on(Ino::ROOT, &Action::Leave { stays: 0 }, now_ns);
             gone_on.map_err(|why| format!("emptied by another: {why:?}"))?;
@@ -234,10 +240,11 @@ impl Death {
         (points, point): (Points, u64),
         now_ns: i64,
     ) -> Result<Option<Dead>, String> {
-        let step = victim.clone();
+        // What the survivor has open is open to this one.
+        let (step, mut session) = (victim.clone(), self.session.clone());
         let act: Act = Box::new(move |fs| {
             let mut home = Home::new(fs, novale_core::Ino::ROOT);
-            let outcome = run_step(&mut home, &mut Session::default(), &step, now_ns);
+            let outcome = run_step(&mut home, &mut session, &step, now_ns);
             // A pool that is full is no fault: nothing may have changed.
             let Outcome::Failed(why) = outcome else { return Ok(()) };
             if why == Failure::Error(Error::NoSpace) { Ok(()) } else { Err(format!("{why:?}")) }
@@ -373,6 +380,15 @@ impl Death {
         summary.pages_lost += lost;
         Ok(())
     }
+}
+
+/// The bytes of what is open, with a name or without; it is closed then.
+fn close_files<S: Subject>(subject: &mut S, session: &mut Session) -> Vec<Outcome> {
+    let slots: Vec<u8> = session.slots().map(|(slot, _)| slot).collect();
+    let action = Action::Read { offset: 0, len: 1 << 20 };
+    let read = |slot| Step::On { target: Target::Slot(slot), action: action.clone() };
+    let steps = slots.into_iter().flat_map(|slot| [read(slot), Step::Release(slot)]);
+    steps.map(|step| run_step(subject, session, &step, 0)).collect()
 }
 
 /// What a user sees of a model.

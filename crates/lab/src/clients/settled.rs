@@ -8,29 +8,11 @@ use crate::crash::{Event, Hardware, State};
 use crate::diff::{OnFs, now_ns_at, panic_text};
 use crate::workload::{Session, Step, run_step};
 
-/// What clients do when they die.
-pub const VICTIMS: [&str; 9] = [
-    "write /f offset=4096 len=4096 fill=7",
-    "write /f offset=100 len=64 fill=7",
-    "append /d/f len=70000 fill=7",
-    "set /f size=5000",
-    "create /new kind=file mode=644 uid=0 gid=0 rdev=0 target=%",
-    "link /f /g/l",
-    "unlink /d/f",
-    "rename /f /d/f mode=replace",
-    "rename /d/e /g/e mode=replace",
-];
+/// What clients do when they die, a line each.
+pub const VICTIMS: &str = include_str!("settled-victims.txt");
 
 /// What they find.
-pub const SETUP: &str = "
-    create /d kind=directory mode=755 uid=0 gid=0 rdev=0 target=%
-    create /d/e kind=directory mode=755 uid=0 gid=0 rdev=0 target=%
-    create /g kind=directory mode=755 uid=0 gid=0 rdev=0 target=%
-    create /f kind=file mode=644 uid=0 gid=0 rdev=0 target=%
-    create /d/f kind=file mode=644 uid=0 gid=0 rdev=0 target=%
-    write /f offset=0 len=20000 fill=1
-    write /d/f offset=4000 len=300 fill=2
-";
+pub const SETUP: &str = include_str!("settled-setup.txt");
 
 /// A death that a survivor settled for.
 #[derive(Debug)]

@@ -383,7 +383,7 @@ impl Worker<'_, '_> {
 
     /// Clients die here and there in their operations; the mutants are of what a survivor does.
     fn run_settling(&mut self) -> Result<(), String> {
-        let all = VICTIMS.iter().flat_map(|victim| POINTS.map(|points| (victim, points)));
+        let all = VICTIMS.lines().flat_map(|victim| POINTS.map(|points| (victim, points)));
         for (victim, (points, between)) in all {
             let mut point = self.places.u64(0..between);
             while let Some((mut stretch, acts)) = settled(self.plan, victim, (points, point))? {

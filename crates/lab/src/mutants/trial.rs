@@ -404,7 +404,7 @@ mod tests {
         let (mut left, mut points) = (0, 0..);
         while let Some(point) = points.next()
             && let Some((mut stretch, acts)) =
-                settled(&plan, VICTIMS[1], (Points::Pool, point)).unwrap()
+                settled(&plan, VICTIMS.lines().nth(1).unwrap(), (Points::Pool, point)).unwrap()
         {
             let mut caught = |acts: &[Act]| {
                 stretch.catch(None, acts.iter(), &mut Rng::with_seed(point)).unwrap()
