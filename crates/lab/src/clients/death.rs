@@ -186,7 +186,7 @@ impl Death {
         options: &DeathOptions,
     ) -> Result<DeathSummary, String> {
         let mut summary = DeathSummary { deaths: 1, ..DeathSummary::default() };
-        let before = self.model.clone();
+        let (before, opened) = (self.model.clone(), self.model_session.clone());
         let allowed = self.allowed(victim, now_ns)?;
         self.recorded();
         self.hardware.forget_threads();
@@ -214,7 +214,7 @@ impl Death {
         let in_hand = if drains { IN_HAND_MAX.1 } else { IN_HAND_MAX.0 };
         let in_hand = if undone || options.points == Points::Pool { 0 } else { in_hand };
         let is_exact = self.session.mapped().next().is_none();
-        let is_of = |mut model| close_files(&mut model, &mut self.model_session.clone());
+        let is_of = |mut model| close_files(&mut model, &mut opened.clone());
         let expected = [before, self.model.clone()].map(is_of);
         if is_exact && !expected.contains(&close_files(&mut self.machine, &mut self.session)) {
             return Err("what is open is neither as before nor as after".to_owned());
