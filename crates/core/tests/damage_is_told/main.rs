@@ -11,7 +11,10 @@
 
 mod absurd_numbers;
 mod attributes;
+mod dead_clients;
 mod invariants;
 mod pools;
 mod redo;
+#[path = "../support/stop.rs"]
+mod stop;
 mod the_rest_can_be_read;
