@@ -14,6 +14,8 @@ use harness::runs_with_the_daemon;
 promises! {
     /// Random sequences of calls beside tmpfs found these.
     the_first_of_several_errors_is_told: runs_with_the_daemon orders;
+    /// All kinds of names with all kinds of files, beside tmpfs, found these.
+    so_it_is_of_attributes: runs_with_the_daemon attributes;
 }
 
 mod tasks {
@@ -90,5 +92,37 @@ mod tasks {
         let reference = tempfile::tempdir().unwrap();
         let place = std::path::PathBuf::from(std::env::var_os(PLACE).unwrap());
         assert_eq!(told(&place), told(reference.path()));
+    }
+
+    /// What each call for an attribute is told in a folder.
+    fn told_of_attributes(folder: &Path) -> Vec<i32> {
+        fs::write(folder.join("plain"), b"").unwrap();
+        symlink("nowhere", folder.join("link")).unwrap();
+        let (long, longest) = (format!("user.{:251}", ""), format!("user.{:250}", ""));
+        let mut told = Vec::new();
+        for path in ["link", "plain/", "plain", "absent/x"].map(|name| c(&folder.join(name))) {
+            for name in ["", "user.", "trusted.", &long, &longest] {
+                let name = CString::new(name).unwrap();
+                let (path, name) = (path.as_ptr(), name.as_ptr());
+                for call in [libc::getxattr, libc::lgetxattr] {
+                    told.push(error(unsafe { call(path, name, ptr::null_mut(), 0) } as i64));
+                }
+                for call in [libc::removexattr, libc::lremovexattr] {
+                    told.push(error(unsafe { call(path, name) }.into()));
+                }
+                for call in [libc::setxattr, libc::lsetxattr] {
+                    told.push(error(unsafe { call(path, name, ptr::null(), 0, 9) }.into()));
+                }
+            }
+        }
+        told
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn attributes() {
+        let reference = tempfile::tempdir().unwrap();
+        let place = std::path::PathBuf::from(std::env::var_os(PLACE).unwrap());
+        assert_eq!(told_of_attributes(&place), told_of_attributes(reference.path()));
     }
 }

@@ -39,8 +39,9 @@ pub(crate) fn of_path(ask: Ask, args: &Args, flags: i32) -> Served {
     }
     let target = match target(libc::AT_FDCWD as u64, args[0], flags) {
         Ok(target) => target,
-        // The kernel looks at what is to be set before it looks for the file.
-        Err(served) => return if ask == Ask::Set { None } else { served },
+        // The kernel looks at the attribute's name, and at what is to be set, before it looks for the file.
+        Err(_) if ask == Ask::Set || ask != Ask::List && !is_name(args[1]) => return None,
+        Err(served) => return served,
     };
     done(serve(ask, &target, args))
 }
@@ -59,6 +60,11 @@ pub(crate) fn of_file(ask: Ask, args: &Args) -> Served {
 
 fn done(result: Result<i64, Served>) -> Served {
     result.map_or_else(|served| served, Some)
+}
+
+fn is_name(at: u64) -> bool {
+    let mut buffer = PathBuffer::new();
+    buffer.load(at).is_some_and(|name| (1..=NAME_MAX).contains(&name.len()))
 }
 
 fn serve(ask: Ask, target: &Target, args: &Args) -> Result<i64, Served> {
@@ -103,7 +109,8 @@ fn serve(ask: Ask, target: &Target, args: &Args) -> Result<i64, Served> {
 
 fn is_served(ask: Ask, name: &[u8], kind: FileKind) -> bool {
     let is_plain = matches!(kind, FileKind::File | FileKind::Directory);
-    name.starts_with(b"user.")
+    // Of `user.` alone the kernel looks at the kind of the file first.
+    name.starts_with(b"user.") && name != b"user."
         || name.starts_with(b"trusted.") && !name.starts_with(QUOTAS)
         || ask == Ask::Get && is_plain && ACLS.contains(&name)
 }
