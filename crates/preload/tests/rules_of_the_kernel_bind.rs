@@ -68,6 +68,9 @@ fn links_and_files_of_others_in_a_folder_for_all() {
 promises! {
     /// A program that had forbidden itself to make folders made them directly, and so did its children.
     what_a_program_forbids_itself_by_a_filter: runs_with_the_daemon filtered;
+    /// A program that forbade itself all but what `true` needs, and became that, was killed for calls of the
+    /// library's.
+    what_a_program_does_not_need_that_forbids_itself_much: runs_with_the_daemon sandboxed;
     /// The same by Landlock, without a promise to get no new privileges.
     what_a_program_forbids_itself_by_landlock: runs_with_the_daemon landlocked;
     /// A rule on a folder that was open directly was one on what stood in its place.
@@ -88,7 +91,7 @@ fn who_may_not_ask_for_its_limits_opens_files() {
     let mut run = direct(&scratch, std::path::Path::new("sh"));
     run.args(["-c", "echo made > \"$0\" && cat \"$0\""]).arg(&file);
     let forbid = || {
-        forbid(&[libc::SYS_getrlimit, libc::SYS_prlimit64], libc::EPERM);
+        forbid(&[libc::SYS_getrlimit, libc::SYS_prlimit64], fails_with(libc::EPERM));
         Ok(())
     };
     let output = unsafe { run.pre_exec(forbid) }.output().unwrap();
@@ -97,22 +100,32 @@ fn who_may_not_ask_for_its_limits_opens_files() {
     is_whole(&scratch, &slot);
 }
 
-/// Lays a filter on this process, by which two calls fail.
-fn forbid([first, second]: &[libc::c_long; 2], error: i32) {
+/// Lays a filter on this process, by which this is what calls come to.
+fn forbid(calls: &[libc::c_long], verdict: u32) {
     let load = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
     let (jump, give) = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, libc::BPF_RET | libc::BPF_K);
-    let step = |code: u32, k: u32, jt: u8| libc::sock_filter { code: code as u16, jt, jf: 0, k };
-    let mut steps = [
-        step(load, 0, 0),
-        step(jump, *first as u32, 2),
-        step(jump, *second as u32, 1),
-        step(give, libc::SECCOMP_RET_ALLOW, 0),
-        step(give, libc::SECCOMP_RET_ERRNO | error as u32, 0),
-    ];
+    let step = |code: u32, k: u32, jt: usize| libc::sock_filter {
+        code: code as u16,
+        jt: jt as u8,
+        jf: 0,
+        k,
+    };
+    let mut steps = vec![step(load, 0, 0)];
+    steps.extend((1..).zip(calls).map(|(nth, call)| {
+        // Behind the others, and behind what allows the call.
+        step(jump, *call as u32, calls.len() - nth + 1)
+    }));
+    steps.push(step(give, libc::SECCOMP_RET_ALLOW, 0));
+    steps.push(step(give, verdict, 0));
     let filter = libc::sock_fprog { len: steps.len() as u16, filter: steps.as_mut_ptr() };
     let mode = libc::SECCOMP_MODE_FILTER;
     assert_eq!(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }, 0);
     assert_eq!(unsafe { libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const filter) }, 0);
+}
+
+/// What calls come to that fail.
+fn fails_with(error: i32) -> u32 {
+    libc::SECCOMP_RET_ERRNO | error as u32
 }
 
 /// Programs followed links in a mount of which they are not to be followed.
@@ -166,6 +179,7 @@ mod tasks {
     use std::io::{Error, ErrorKind, Read, Write};
     use std::os::fd::AsRawFd;
     use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, chown};
+    use std::os::unix::process::CommandExt;
     use std::path::PathBuf;
     use std::process::Command;
 
@@ -268,7 +282,40 @@ mod tasks {
     #[test]
     #[ignore = "a task of another test"]
     fn filtered() {
-        forbids(|| super::forbid(&[libc::SYS_mkdir, libc::SYS_mkdirat], libc::EACCES));
+        let verdict = super::fails_with(libc::EACCES);
+        forbids(|| super::forbid(&[libc::SYS_mkdir, libc::SYS_mkdirat], verdict));
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn sandboxed() {
+        let path = at("open");
+        fs::write(&path, b"").unwrap();
+        // Of what starting and ending takes, none.
+        let killing = move || {
+            // It is a client of its own by then.
+            drop(File::open(&path)?);
+            let calls = [
+                libc::SYS_rt_sigprocmask,
+                libc::SYS_rt_sigaction,
+                libc::SYS_futex,
+                libc::SYS_sched_yield,
+                libc::SYS_faccessat2,
+                libc::SYS_statx,
+                libc::SYS_readlink,
+                libc::SYS_fcntl,
+                libc::SYS_prctl,
+                libc::SYS_gettid,
+                libc::SYS_madvise,
+            ];
+            super::forbid(&calls, libc::SECCOMP_RET_KILL_PROCESS);
+            Ok(())
+        };
+        // Sought in a folder where it is not, too.
+        let mut run = Command::new("true");
+        run.env("PATH", "/nowhere:/usr/bin:/bin");
+        let status = unsafe { run.pre_exec(killing) }.status().unwrap();
+        assert!(status.success(), "{status}");
     }
 
     const MAKE_DIRECTORY: u64 = 1 << 7;

@@ -161,10 +161,6 @@ pub(crate) fn exec(number: i64, args: &Args) -> Outcome {
         maps::suspend();
         mounts::leave()
     });
-    let kept = if confined::is() { confined::environment(*environment) } else { None };
-    if let Some(kept) = &kept {
-        *environment = kept.as_ptr() as u64;
-    }
     locks::set_kept_stay(true);
     let result = exec_call::exec(number, &given);
     locks::set_kept_stay(false);
@@ -187,7 +183,9 @@ fn is_in_vain(number: i64, args: &Args) -> bool {
     let (dir, may_run, as_effective) = (libc::AT_FDCWD, libc::X_OK, libc::AT_EACCESS);
     let ask = || sys!(libc::SYS_faccessat2, dir, args[0], may_run, as_effective);
     let refused = [libc::ENOENT, libc::ENOTDIR, libc::EACCES].map(fail);
-    number == libc::SYS_execve && mounts::has_joined() && refused.contains(&ask())
+    // One that has confined itself may not be allowed to ask.
+    let may_ask = mounts::has_joined() && !confined::is();
+    number == libc::SYS_execve && may_ask && refused.contains(&ask())
 }
 
 /// `exit_group`: leaves the pools, so that nobody has to find the process dead.

@@ -661,8 +661,11 @@ pub(crate) fn close_range(
     result
 }
 
-/// Set while no thread may begin a call, since the process is about to end or to be another program.
+/// [`KEPT_OUT`] while no thread may begin a call, since the process is about to end or to be another program;
+/// [`WAITED_FOR`] where one sleeps until it may.
 static QUIET: AtomicU32 = AtomicU32::new(0);
+const KEPT_OUT: u32 = 1;
+const WAITED_FOR: u32 = 2;
 /// The thread that keeps the others out.
 static QUIETER: AtomicU64 = AtomicU64::new(0);
 /// Looks at a thread that is inside before it is taken for one that will stay there: ten seconds and more. It
@@ -702,8 +705,10 @@ fn come_in(own: Option<&AtomicU32>) {
             return;
         }
         hide(own);
+        let order = Ordering::SeqCst;
+        _ = QUIET.compare_exchange(KEPT_OUT, WAITED_FOR, order, order);
         let wait = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
-        sys!(libc::SYS_futex, QUIET.as_ptr(), wait, 1, 0);
+        sys!(libc::SYS_futex, QUIET.as_ptr(), wait, WAITED_FOR, 0);
     }
 }
 
@@ -750,7 +755,7 @@ impl Quiet {
     /// many looks.
     pub(crate) fn wait(&self, patience: u32) -> bool {
         QUIETER.store(this_thread(), Ordering::Relaxed);
-        QUIET.store(1, Ordering::SeqCst);
+        QUIET.store(KEPT_OUT, Ordering::SeqCst);
         let own = my_hazard().map(std::ptr::from_ref);
         for look in 0..patience {
             let named = NAMED.load(Ordering::SeqCst) as usize;
@@ -767,7 +772,8 @@ impl Quiet {
             } else {
                 let nap = libc::timespec { tv_sec: 0, tv_nsec: NAP_NS };
                 let wait = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
-                sys!(libc::SYS_futex, QUIET.as_ptr(), wait, 1, &raw const nap);
+                let now = QUIET.load(Ordering::Relaxed);
+                sys!(libc::SYS_futex, QUIET.as_ptr(), wait, now, &raw const nap);
             }
         }
         false
@@ -775,10 +781,10 @@ impl Quiet {
 }
 
 impl Drop for Quiet {
-    /// Lets threads in again.
+    /// Lets threads in again. Who is alone makes no call for that: a filter may forbid it.
     fn drop(&mut self) {
         QUIETER.store(0, Ordering::Relaxed);
-        if QUIET.swap(0, Ordering::SeqCst) != 0 {
+        if QUIET.swap(0, Ordering::SeqCst) == WAITED_FOR {
             let wake = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
             sys!(libc::SYS_futex, QUIET.as_ptr(), wake, i32::MAX);
         }

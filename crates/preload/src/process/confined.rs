@@ -13,17 +13,16 @@
 //! (`RLIMIT_AS`): it could map nothing more.
 //!
 //! The rule may be one thread's alone: everything is given up for the whole process. A child of fork has
-//! what its parent had, nothing. The programs that it starts are told nothing of the mounts; those that
-//! a program starts which does not run directly compare themselves with what `novale run` was
-//! (`novale_posix::confinement`).
+//! what its parent had, nothing. The programs that it starts are not told to load this library, which may
+//! need calls that the rule forbids them; those that a program starts which does not run directly compare
+//! themselves with what `novale run` was (`novale_posix::confinement`).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use novale_posix::report::Event;
 
-use crate::base::settings::Variable;
 use crate::base::sys::{Args, Fd, Served, fail, sys};
-use crate::base::{classes, guard, report};
+use crate::base::{classes, report};
 use crate::fds::kernel;
 use crate::fds::table::{self, Quiet, SHARED};
 use crate::maps::{self, giving};
@@ -171,27 +170,4 @@ fn give_up() {
     table::release();
     CONFINED.store(true, Ordering::Release);
     classes::keep_only(&stay);
-}
-
-/// The environment for a program that a confined one starts: without the mounts.
-pub(crate) fn environment(list: u64) -> Option<Vec<u64>> {
-    // The kernel takes no list for an empty one.
-    if list == 0 {
-        return None;
-    }
-    let mut kept = Vec::new();
-    let mut at = list;
-    // Ends with the list, or where it can't be read: the kernel says so then.
-    loop {
-        let entry = guard::load::<u64>(at)?;
-        if entry == 0 {
-            break;
-        }
-        if !guard::starts_with(entry, Variable::Mounts.name())? {
-            kept.push(entry);
-        }
-        at += 8;
-    }
-    kept.push(0);
-    Some(kept)
 }

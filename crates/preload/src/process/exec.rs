@@ -4,7 +4,10 @@
 //!   that it is of another kind, or is not there, and some would not start.
 //! - One that can: library and mounts are put back, as `novale run` named them, where a program has
 //!   replaced `LD_PRELOAD` or emptied the environment. Who sets `NOVALE_DIRECT` empty leaves a program,
-//!   and what it starts, to the mount. A program that has confined itself puts nothing back.
+//!   and what it starts, to the mount.
+//! - One that a program starts which has confined itself: as one that can't. A filter that allows what such
+//!   programs call, and nothing else, would end them for what this library does when it is loaded. So
+//!   nothing is asked of files then either.
 //!
 //! This runs in children made by `vfork` too, in their parent's memory and on a stack of its making: it
 //! takes no lock, and little stack. What is made for the next program lies in a mapping of its own, which
@@ -51,8 +54,9 @@ impl Changed {
     pub(crate) fn of(dir: u64, path: u64, environment: u64) -> Option<Self> {
         let found = Found::of(environment)?;
         let names_own = found.preload.is_some_and(names_own);
-        let puts_back = || !confined::is() && !found.declines && own_is_there();
-        let can_load = fits(dir, path) && !(names_own && left::has_all() && !own_is_there());
+        let puts_back = || !found.declines && own_is_there();
+        let is_there = || !(names_own && left::has_all() && !own_is_there());
+        let can_load = !confined::is() && fits(dir, path) && is_there();
         let change = match (can_load, names_own) {
             (true, true) if found.has_mounts() || !puts_back() => return None,
             (true, true) => Preloaded::Mounts,
@@ -81,9 +85,10 @@ impl Changed {
             to.next()?.copy_from_slice(&entry.to_le_bytes());
             Some(())
         };
+        let mounts = |entry| guard::starts_with(entry, Variable::Mounts.name());
         for index in 0..found.count {
             let entry = guard::load(environment + 8 * index as u64)?;
-            if Some(entry) != found.preload {
+            if Some(entry) != found.preload && !(confined::is() && mounts(entry)?) {
                 put(entry)?;
             }
         }

@@ -8,12 +8,15 @@
 //!
 //! Where signals come faster than an attempt takes, this alone would never end: after [`ATTEMPTS`] of them
 //! handlers run here, in the middle of the call.
+//!
+//! In a program that has confined itself the kernel makes this call and no other: a filter may forbid those.
+//! The mask is the program's as long as no signal was noted, and where one was, the attempt ends.
 
 use std::arch::global_asm;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::masks;
 use super::signals::{SIGSET_BYTES, novale_queue_again};
+use super::{confined, masks};
 use crate::base::sys::{Args, Ret};
 use crate::base::thread::{Thread, current};
 
@@ -24,6 +27,15 @@ const ENDED: Ret = 1;
 
 global_asm!(
     ".text",
+    // rdi: whether a signal was noted, rsi: as below
+    "novale_exec_plainly:",
+    "push rbx",
+    "mov rbx, rsi",
+    "novale_exec_plainly_from:",
+    "cmp dword ptr [rdi], 0",
+    "jne novale_exec_ended",
+    "jmp novale_exec_from",
+    "novale_exec_plainly_end:",
     // rdi: the mask, rsi: the call's number and its arguments
     "novale_exec_call:",
     "push rbx",
@@ -58,6 +70,9 @@ global_asm!(
 
 unsafe extern "C" {
     fn novale_exec_call(mask: &u64, call: &[u64; 7]) -> Ret;
+    fn novale_exec_plainly(is_noted: &AtomicU32, call: &[u64; 7]) -> Ret;
+    fn novale_exec_plainly_from();
+    fn novale_exec_plainly_end();
     fn novale_exec_from();
     fn novale_exec_at();
     fn novale_exec_ended();
@@ -67,6 +82,14 @@ unsafe extern "C" {
 /// it all signals are blocked, and the mask is set on the way out.
 pub(crate) fn exec(number: i64, args: &Args) -> Option<Ret> {
     let thread = current();
+    let call = words(number, args);
+    if confined::is() && !masks::differ(thread) {
+        // SAFETY: both live here; the call is the program's.
+        let result = unsafe { novale_exec_plainly(&thread.pending, &call) };
+        if result != ENDED {
+            return Some(result);
+        }
+    }
     masks::block_all(thread);
     let mask = thread.mask.load(Ordering::Relaxed);
     let is_last = thread.exec_attempts.fetch_add(1, Ordering::Relaxed) >= ATTEMPTS;
@@ -76,10 +99,6 @@ pub(crate) fn exec(number: i64, args: &Args) -> Option<Ret> {
     } else if thread.signal.load(Ordering::Relaxed) != 0 {
         return None;
     }
-    let mut call = [0; 7];
-    let (of_number, of_args) = call.split_at_mut(1);
-    of_number.fill(number.cast_unsigned());
-    of_args.copy_from_slice(args);
     // SAFETY: both live here; the mask and the call are the program's.
     let result = unsafe { novale_exec_call(&masks::for_next_program(mask), &call) };
     masks::block_all(thread);
@@ -93,11 +112,21 @@ pub(crate) fn exec(number: i64, args: &Args) -> Option<Ret> {
     Some(result)
 }
 
+/// The call's number and its arguments.
+fn words(number: i64, args: &Args) -> [u64; 7] {
+    let mut call = [number.cast_unsigned(); 7];
+    let (_, of_args) = call.split_at_mut(1);
+    of_args.copy_from_slice(args);
+    call
+}
+
 /// Where a thread goes on after a signal that was noted: behind the call where it is about to make it.
 pub(super) fn goes_on_at(at: u64) -> u64 {
-    let [from, last, ended] = [novale_exec_from, novale_exec_at, novale_exec_ended]
-        .map(|place| place as *const () as u64);
-    if (from..=last).contains(&at) { ended } else { at }
+    let places = [novale_exec_plainly_from, novale_exec_plainly_end, novale_exec_from];
+    let [plainly, end, from] = places.map(|place| place as *const () as u64);
+    let [last, ended] = [novale_exec_at, novale_exec_ended].map(|place| place as *const () as u64);
+    let is_about_to = (plainly..end).contains(&at) || (from..=last).contains(&at);
+    if is_about_to { ended } else { at }
 }
 
 /// Whether the thread handles signals though it is inside.

@@ -78,6 +78,11 @@ pub(super) fn for_next_program(in_kernel: u64) -> u64 {
     in_kernel | current().blocked.load(Ordering::Relaxed)
 }
 
+/// Whether the program has blocked signals that the kernel has not.
+pub(super) fn differ(thread: &Thread) -> bool {
+    thread.blocked.load(Ordering::Relaxed) != 0
+}
+
 /// Keeps signals from coming until the call has ended, the child of a fork included; true where one was
 /// noted before that.
 pub(crate) fn before_fork() -> bool {
