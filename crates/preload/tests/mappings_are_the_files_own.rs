@@ -155,6 +155,15 @@ fn mappings_in_pieces_are_made_shorter() {
     is_whole(&scratch, &slot);
 }
 
+/// What `mprotect` made writable was copied. So `MADV_DONTNEED` showed zeros in the file's place, and of what had been
+/// cut off the file and was the kernel's by then nothing could be copied: `ENOMEM`.
+#[test]
+fn private_mappings_show_the_file_again_when_they_are_made_writable() {
+    let Some((scratch, slot)) = mounted("made_writable") else { return };
+    succeeds(&task(&scratch, Some("dax"), "made_writable").output().unwrap());
+    is_whole(&scratch, &slot);
+}
+
 mod tasks {
     use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -249,6 +258,68 @@ mod tasks {
         let mut bytes = vec![0; len];
         file.read_exact_at(&mut bytes, at as u64).unwrap();
         bytes
+    }
+
+    /// A private mapping that can be read alone.
+    fn map_privately(file: &File, len: usize) -> *mut libc::c_void {
+        let fd = file.as_raw_fd();
+        let at = unsafe {
+            libc::mmap(std::ptr::null_mut(), len, libc::PROT_READ, libc::MAP_PRIVATE, fd, 0)
+        };
+        assert_ne!(at, libc::MAP_FAILED);
+        at
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn made_writable() {
+        let both = libc::PROT_READ | libc::PROT_WRITE;
+        let path = place().join("private");
+        fs::write(&path, vec![3; 8 * PAGE]).unwrap();
+        // The file is removed and closed: it is found by its number.
+        let file = open(&path);
+        let locked = open(&path);
+        let at = map_privately(&file, 6 * PAGE);
+        drop(file);
+        let map = unsafe { std::slice::from_raw_parts_mut(at.cast::<u8>(), 6 * PAGE) };
+        let whole = libc::flock {
+            l_type: i16::try_from(libc::F_WRLCK).unwrap(),
+            l_whence: i16::try_from(libc::SEEK_SET).unwrap(),
+            l_start: 0,
+            l_len: 0,
+            l_pid: 0,
+        };
+        assert_eq!(unsafe { libc::fcntl(locked.as_raw_fd(), libc::F_SETLK, &whole) }, 0);
+        unsafe {
+            assert_eq!(libc::mprotect(at.byte_add(PAGE), 2 * PAGE, both), 0);
+            map[PAGE] = 4;
+            map[2 * PAGE] = 5;
+            assert_eq!(libc::madvise(at.byte_add(PAGE), PAGE, libc::MADV_DONTNEED), 0);
+        }
+        assert_eq!([0, 1, 2, 3].map(|page| map[page * PAGE]), [3, 3, 5, 3]);
+        assert_eq!(read(&locked, 0, 8 * PAGE), vec![3; 8 * PAGE]);
+        // The descriptor that this took must not end the process' locks.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let failed = unsafe { libc::fcntl(locked.as_raw_fd(), libc::F_SETLK, &whole) } != 0;
+            unsafe { libc::_exit(i32::from(!failed)) };
+        }
+        let mut status = 0;
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!(status, 0);
+        drop(locked);
+        // What was cut off is the kernel's to refuse, when it is touched.
+        let file = open(&path);
+        let at = map_privately(&file, 8 * PAGE);
+        let other = map_at(0, &file, 8 * PAGE, libc::MAP_PRIVATE, 0);
+        file.set_len(4 * PAGE as u64).unwrap();
+        fs::remove_file(&path).unwrap();
+        let map = unsafe { std::slice::from_raw_parts_mut(at.cast::<u8>(), 4 * PAGE) };
+        assert_eq!(unsafe { libc::mprotect(at, 8 * PAGE, both) }, 0);
+        map[0] = 6;
+        assert_eq!((map[0], map[PAGE], other[0]), (6, 3, 3));
+        assert_eq!(unsafe { libc::madvise(at, 8 * PAGE, libc::MADV_DONTNEED) }, 0);
+        assert_eq!(map, [3; 4 * PAGE]);
     }
 
     #[test]

@@ -588,10 +588,6 @@ mod tasks {
         let (first, second) =
             (map(libc::PROT_READ, libc::MAP_PRIVATE), map(libc::PROT_READ, libc::MAP_PRIVATE));
         let both = libc::PROT_READ | libc::PROT_WRITE;
-        unsafe {
-            assert_eq!(libc::mprotect(second.byte_add(PAGE).cast(), PAGE, both), 0);
-            second.byte_add(PAGE).write_volatile(7);
-        }
         println!("mapped {}", shown(first));
         std::io::stdin().read_line(&mut String::new()).unwrap();
         while shown(first) != "kernel" {
@@ -604,6 +600,8 @@ mod tasks {
             }
             assert_eq!(libc::mprotect(first.cast(), PAGE, both), 0);
             first.write_volatile(9);
+            assert_eq!(libc::mprotect(second.byte_add(PAGE).cast(), PAGE, both), 0);
+            second.byte_add(PAGE).write_volatile(7);
             assert_eq!((first.read_volatile(), second.byte_add(PAGE).read_volatile()), (9, 7));
         }
         println!("done");

@@ -1,15 +1,17 @@
 //! Mapping files: the pool's own pages, replicas, or the kernel's.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use novale_core::Fallocate;
 
 use crate::base::guard;
 use crate::base::sys::{Args, Ret, Served, fail, sys};
-use crate::fds::kernel;
+use crate::fds::kernel::{self, Reader};
 use crate::fds::table::{self, DIRECTORY, InUse, MAPPED};
-use crate::maps::{self, Asked, Mode, PAGE, Part, giving, replicas};
+use crate::maps::{self, Asked, Mode, PAGE, Part, Source, giving, replicas};
 use crate::mounts::{self, ctx};
+use crate::numbers::limits;
 use crate::paths::descriptor;
 
 /// Leaves the mapping where it was, and empty.
@@ -212,11 +214,41 @@ fn mremap_by_kernel(part: &Part, args: &Args) -> Ret {
 
 /// `mprotect(at, len, access)`, and `pkey_mprotect` with a key after it.
 pub(crate) fn protect(number: i64, args: &Args) -> Served {
-    let [at, len, access, key, ..] = *args;
+    let [at, len, access, ..] = *args;
     let range = pages(at, len)?;
     if access & libc::PROT_EXEC as u64 != 0 && !may_execute(&range) {
         return Some(fail(libc::EACCES));
     }
+    let private = if access & libc::PROT_WRITE as u64 != 0 { private(&range) } else { Vec::new() };
+    if private.is_empty() {
+        return protect_known(number, args, &[]);
+    }
+    limits::opening(|| {
+        let readers: Vec<Reader> = private
+            .iter()
+            .filter_map(|of| Reader::open((of.mount, of.ino), of.generation))
+            .collect();
+        protect_known(number, args, &readers)
+    })
+}
+
+/// What private mappings in a range are of, which are the kernel's now as far as they can be: what the program
+/// stores there is its own, and what it gives up again (`MADV_DONTNEED`) shows the file.
+fn private(range: &Range<u64>) -> Vec<Arc<Source>> {
+    let mut sources: Vec<Arc<Source>> = Vec::new();
+    for part in pieces(range).into_iter().filter(|part| !part.shared) {
+        if !sources.iter().any(|known| Arc::ptr_eq(known, &part.of)) && is_given(&part) {
+            sources.push(part.of);
+        }
+    }
+    sources
+}
+
+/// Changes the access of a range. Private mappings that become writable are the kernel's, of a file that is open for
+/// it, or else copies.
+fn protect_known(number: i64, args: &Args, readers: &[Reader]) -> Served {
+    let [at, len, access, key, ..] = *args;
+    let range = pages(at, len)?;
     let mut maps = maps::some().filter(|maps| maps.overlaps(&range))?;
     let stores = access & libc::PROT_WRITE as u64 != 0;
     let mut pieces: Vec<Part> = maps.parts().iter().filter_map(|part| part.piece(&range)).collect();
@@ -226,12 +258,9 @@ pub(crate) fn protect(number: i64, args: &Args) -> Served {
     pieces.retain(|part| part.of.base.is_none());
     let mut ended = Vec::new();
     for part in pieces.iter().filter(|part| stores && !part.shared) {
-        // What is beyond the end of the file stays so: whether a private mapping shows what the file gets
-        // later nobody says.
-        let shown = part.offset..part.shown.end.min(part.offset + part.len);
-        let copied = Part { len: shown.end.saturating_sub(shown.start), ..part.clone() };
-        if copied.len > 0
-            && let Err(failed) = giving::copy(&copied)
+        let reader = readers.iter().find(|reader| reader.is_of(part.of.mount, part.of.ino));
+        if !reader.is_some_and(|reader| giving::map_private(part, reader))
+            && let Err(failed) = copy(part)
         {
             return Some(failed);
         }
@@ -244,6 +273,14 @@ pub(crate) fn protect(number: i64, args: &Args) -> Served {
     drop(maps);
     drop((pieces, ended));
     Some(done)
+}
+
+/// Puts a copy over a private piece. What is beyond the end of the file stays so: whether a private mapping shows what
+/// the file gets later nobody says.
+fn copy(part: &Part) -> Result<(), i64> {
+    let shown = part.offset..part.shown.end.min(part.offset + part.len);
+    let copied = Part { len: shown.end.saturating_sub(shown.start), ..part.clone() };
+    if copied.len == 0 { Ok(()) } else { giving::copy(&copied) }
 }
 
 /// Calls on memory, of whatever is mapped there.

@@ -182,7 +182,7 @@ fn try_take(mount: &Mount, description: &InUse) -> Option<bool> {
     }
     description.set(IN_KERNEL);
     drop(numbers);
-    if !in_place && !locks::keeps(description, real) {
+    if !in_place && !locks::keeps(locks::file_of(description), real) {
         sys!(libc::SYS_close, real);
     }
     numbers::freed_any();
@@ -368,15 +368,58 @@ pub(crate) fn ask(fs: &Fs, ino: Ino) -> bool {
 /// it asks for it when a path leads to the file, and not for a page of a mapping, which it would say lies
 /// beyond the end.
 pub(crate) fn tell_length(mount: usize, ino: Ino, generation: u32) {
-    let Some(mount) = mounts::all().get(mount) else { return };
-    let name = by_number::name(ino, generation);
-    let path =
-        [&mount.target, &b"/"[..], by_number::DIRECTORY.as_bytes(), b"/", name.as_bytes(), b"\0"]
-            .concat();
+    let Some(path) = path_by_number(mount, ino, generation) else { return };
     // Twice: see `know_length`.
     ask_length(libc::AT_FDCWD, path.as_ptr(), 0);
     ask_length(libc::AT_FDCWD, path.as_ptr(), 0);
     sys!(libc::SYS_unlink, path.as_ptr());
+}
+
+/// The path by which the kernel opens a file by its number alone.
+fn path_by_number(mount: usize, ino: Ino, generation: u32) -> Option<Vec<u8>> {
+    let target = &mounts::all().get(mount)?.target;
+    let name = by_number::name(ino, generation);
+    Some(
+        [target, &b"/"[..], by_number::DIRECTORY.as_bytes(), b"/", name.as_bytes(), b"\0"].concat(),
+    )
+}
+
+/// A file that is open for reading through the mount, where the program may have no descriptor of it any more.
+/// To be used within `limits::opening`.
+pub(crate) struct Reader {
+    file: (usize, Ino),
+    fd: u32,
+}
+
+impl Reader {
+    pub(crate) fn open((mount, ino): (usize, Ino), generation: u32) -> Option<Self> {
+        let path = path_by_number(mount, ino, generation)?;
+        let flags = libc::O_RDONLY | libc::O_NOFOLLOW | libc::O_CLOEXEC;
+        let fd = sys!(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, 0);
+        sys!(libc::SYS_unlink, path.as_ptr());
+        let fd = u32::try_from(fd).ok()?;
+        // Twice: see `know_length`.
+        length(fd.cast_signed(), libc::AT_STATX_FORCE_SYNC);
+        length(fd.cast_signed(), libc::AT_STATX_FORCE_SYNC);
+        Some(Self { file: (mount, ino), fd })
+    }
+
+    pub(crate) fn is_of(&self, mount: usize, ino: Ino) -> bool {
+        self.file == (mount, ino)
+    }
+
+    pub(crate) fn fd(&self) -> i32 {
+        self.fd.cast_signed()
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        if !locks::keeps(self.file, self.fd) {
+            sys!(libc::SYS_close, self.fd);
+        }
+        numbers::freed_any();
+    }
 }
 
 fn ask_length(dir: i32, path: *const u8, flags: i32) {

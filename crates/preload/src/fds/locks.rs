@@ -27,7 +27,7 @@ static COUNT: AtomicUsize = AtomicUsize::new(0);
 /// Whether it is known which files this program has locks on since before it began.
 static HAS_LOOKED: AtomicBool = AtomicBool::new(false);
 
-fn file_of(description: &InUse) -> (usize, Ino) {
+pub(crate) fn file_of(description: &InUse) -> (usize, Ino) {
     (description.mount(), description.ino())
 }
 
@@ -124,11 +124,11 @@ fn look_at(fd: i32) {
 }
 
 /// Keeps a descriptor that was opened to hand a file over; false where it may be closed.
-pub(crate) fn keeps(description: &InUse, fd: u32) -> bool {
+pub(crate) fn keeps(file: (usize, Ino), fd: u32) -> bool {
     if COUNT.load(Ordering::Acquire) == 0 {
         return false;
     }
-    let (file, mut files) = (file_of(description), FILES.lock());
+    let mut files = FILES.lock();
     let Some(locked) = files.iter_mut().find(|locked| locked.file == file) else { return false };
     words::set_internal(fd.cast_signed());
     locked.kept.push(fd.cast_signed());

@@ -30,7 +30,7 @@ use std::time::Duration;
 use novale_core::Fs;
 
 use crate::base::sys::{fail, sys};
-use crate::fds::kernel;
+use crate::fds::kernel::{self, Reader};
 use crate::fds::table::{self, InUse};
 use crate::maps::{self, Maps, PAGE, Part, Source, growing, sleepers};
 use crate::mounts::{self, ctx, helper};
@@ -228,6 +228,13 @@ fn wake_sleepers(fs: &Fs, maps: &Maps, source: &Arc<Source>) {
 /// Whether this process can give way where it is asked to.
 pub(crate) fn can(mount: usize) -> bool {
     helper::start(mount, attend)
+}
+
+/// Puts the kernel's private mapping of an open file over a piece of a part that is to be stored to.
+pub(crate) fn map_private(part: &Part, reader: &Reader) -> bool {
+    let flags = libc::MAP_PRIVATE | libc::MAP_FIXED | libc::MAP_NORESERVE;
+    let Part { start, len, access, offset, .. } = *part;
+    sys!(libc::SYS_mmap, start, len, access, flags, reader.fd(), offset) >= 0
 }
 
 /// Puts a copy in the process' own memory over a piece of a part that is private, and about to be stored
