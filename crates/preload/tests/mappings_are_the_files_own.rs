@@ -164,7 +164,33 @@ fn private_mappings_show_the_file_again_when_they_are_made_writable() {
     is_whole(&scratch, &slot);
 }
 
+/// Who stores to a file's own pages tells nobody, and without `msync` the file kept its times for good: programs that
+/// go by them (make, rsync) did not see that it was another one.
+#[test]
+fn files_that_were_stored_to_are_newer() {
+    let Some((scratch, slot)) = mounted("stored_to") else { return };
+    for name in ["ends", "starts_another"] {
+        fs::write(scratch.in_dir(name), vec![1; PAGE]).unwrap();
+        succeeds(&task(&scratch, Some("dax"), name).output().unwrap());
+        assert_eq!(fs::read(scratch.in_dir(name)).unwrap()[0], 2);
+        assert!(modified(scratch.in_dir(name)) > OLD, "{name}");
+    }
+    is_whole(&scratch, &slot);
+}
+
+/// A time long ago, in seconds.
+const OLD: i64 = 1000;
+
+fn make_old(file: &File) {
+    file.set_modified(std::time::UNIX_EPOCH + std::time::Duration::from_secs(OLD as u64)).unwrap();
+}
+
+fn modified(path: impl AsRef<Path>) -> i64 {
+    std::os::unix::fs::MetadataExt::mtime(&fs::metadata(path).unwrap())
+}
+
 mod tasks {
+    use std::os::unix::process::CommandExt;
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
@@ -258,6 +284,52 @@ mod tasks {
         let mut bytes = vec![0; len];
         file.read_exact_at(&mut bytes, at as u64).unwrap();
         bytes
+    }
+
+    /// Parts of mappings end by `munmap` and by other mappings; all of them with the program.
+    #[test]
+    #[ignore = "a task of another test"]
+    fn ends() {
+        let path = place().join("ends");
+        let file = open(&path);
+        let aged = |what: &dyn Fn()| {
+            make_old(&file);
+            what();
+            modified(&path)
+        };
+        let read_alone = map_privately(&file, PAGE);
+        assert_eq!(
+            aged(&|| unsafe { assert_eq!(libc::munmap(read_alone, PAGE), 0) }),
+            OLD,
+            "a mapping that can be read alone"
+        );
+        let map = map(&file, PAGE);
+        map[0] = 3;
+        assert!(aged(&|| unmap(map)) > OLD);
+        let map = self::map(&file, PAGE);
+        let at = map.as_mut_ptr();
+        unsafe {
+            assert_eq!(libc::mprotect(at.cast(), PAGE, libc::PROT_READ), 0);
+        }
+        let over = || {
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+            let made = unsafe { libc::mmap(at.cast(), PAGE, libc::PROT_READ, flags, -1, 0) };
+            assert_eq!(made, at.cast());
+        };
+        assert!(aged(&over) > OLD);
+        let map = self::map(&file, PAGE);
+        make_old(&file);
+        map[0] = 2;
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn starts_another() {
+        let file = open(&place().join("starts_another"));
+        let map = map(&file, PAGE);
+        make_old(&file);
+        map[0] = 2;
+        panic!("{}", Command::new("/bin/true").exec());
     }
 
     /// A private mapping that can be read alone.

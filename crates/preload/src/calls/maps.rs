@@ -9,7 +9,7 @@ use crate::base::guard;
 use crate::base::sys::{Args, Ret, Served, fail, sys};
 use crate::fds::kernel::{self, Reader};
 use crate::fds::table::{self, DIRECTORY, InUse, MAPPED};
-use crate::maps::{self, Asked, Mode, PAGE, Part, Source, giving, replicas};
+use crate::maps::{self, Asked, Mode, PAGE, Part, Source, giving, replicas, times};
 use crate::mounts::{self, ctx};
 use crate::numbers::limits;
 use crate::paths::descriptor;
@@ -95,6 +95,7 @@ fn unmap(range: &Range<u64>, call: impl FnOnce() -> Ret) -> Served {
     let result = call();
     let ended = if result < 0 { Vec::new() } else { maps.forget(range) };
     drop(maps);
+    times::note_stores(&ended);
     drop(ended);
     Some(result)
 }

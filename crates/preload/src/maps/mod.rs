@@ -15,6 +15,7 @@ pub(crate) mod giving;
 pub(crate) mod growing;
 pub(crate) mod replicas;
 pub(crate) mod sleepers;
+pub(crate) mod times;
 
 use std::ops::Range;
 use std::os::fd::AsRawFd;
@@ -194,6 +195,8 @@ pub(crate) struct Part {
     /// What is stored there is for the file.
     pub(crate) shared: bool,
     pub(crate) access: u64,
+    /// The program may have stored to the file there: it was writable at some time.
+    pub(crate) stored: bool,
     /// It may be made writable: the file is open for that.
     pub(crate) writes: bool,
     /// How much of the file it shows.
@@ -327,7 +330,11 @@ impl Maps {
         let pieces: Vec<Part> = self.0.iter().filter_map(|part| part.piece(range)).collect();
         // The sources stay, as the pieces have them.
         drop(self.forget(range));
-        self.0.extend(pieces.into_iter().map(|part| Part { access, ..part }));
+        let is_writable = access & libc::PROT_WRITE as u64 != 0;
+        self.0.extend(pieces.into_iter().map(|part| {
+            let stored = part.stored || part.shared && is_writable;
+            Part { access, stored, ..part }
+        }));
         self.count();
     }
 
@@ -477,6 +484,7 @@ fn show_own(fs: &Fs, of: &Arc<Source>, asked: &Asked) -> Option<Ret> {
     let hold = (*of.hold.lock())?;
     let runs = runs(fs, hold, &asked.range())?;
     let (mapped, ended) = place(asked, of, |start| show(fs, asked, &runs, start))?;
+    times::note_stores(&ended);
     drop(ended);
     // Another thread may have made the file longer before the mapping was known.
     growing::grew(of.mount, of.ino, asked.offset + asked.len);
@@ -504,6 +512,7 @@ fn show_replica(fs: &Fs, mut source: Source, asked: &Asked) -> Option<Ret> {
         (to >= 0).then_some(Shown::ALL)
     };
     let (mapped, ended) = place(asked, &Arc::new(source), show)?;
+    times::note_stores(&ended);
     drop(ended);
     Some(mapped)
 }
@@ -598,7 +607,8 @@ fn place(
     };
     let Asked { len, offset, access, file_writes: writes, .. } = *asked;
     let (shared, of) = (asked.shared(), of.clone());
-    maps.add(Part { start, len, offset, shared, access, writes, shown, of });
+    let stored = shared && asked.writes();
+    maps.add(Part { start, len, offset, shared, access, stored, writes, shown, of });
     Some((reserved, ended))
 }
 
@@ -742,6 +752,7 @@ pub(crate) fn shut(parts: &[Part]) {
 /// Before the process leaves its pools, to be another program: what it has mapped it holds no longer.
 pub(crate) fn suspend() {
     if let Some(maps) = some() {
+        times::note_stores(&maps.0);
         shut(&maps.0);
         maps.0.iter().for_each(|part| *part.of.hold.lock() = None);
     }
@@ -772,6 +783,7 @@ pub(crate) fn resume() {
 pub(crate) fn end() {
     if let Some(maps) = some() {
         replicas::tell_unpublished(maps.parts(), &(0..u64::MAX));
+        times::note_stores(&maps.0);
     }
 }
 
