@@ -3,7 +3,8 @@
 use std::sync::atomic::Ordering;
 
 use crate::base::classes::{
-    self, CREATES, GETXATTRAT, LISTXATTRAT, OF_NAMED, OF_PATHS, REMOVEXATTRAT, SETXATTRAT,
+    self, CREATES, DESCRIPTOR, GETXATTRAT, LISTXATTRAT, OF_NAMED, OF_PATHS, REMOVEXATTRAT,
+    SETXATTRAT,
 };
 use crate::base::sys::{Args, Outcome, Served, fail, sys};
 use crate::base::thread::current;
@@ -17,7 +18,7 @@ use crate::entry::{STALE, counted};
 use crate::fds::kernel;
 use crate::fds::table::{self, Serving};
 use crate::mounts::{self, room};
-use crate::numbers;
+use crate::numbers::{self, words};
 use crate::paths::descriptor;
 use crate::process::{confined, masks, signals};
 use crate::text::objects;
@@ -89,6 +90,9 @@ fn serve_file(number: i64, args: &Args) -> Outcome {
         served = room::again(|| data_call(number, args));
     }
     if served.is_none() {
+        if names_internal(number, args) {
+            return Outcome::Done(fail(libc::EBADF));
+        }
         start_from(number, args);
         if makes_descriptor(number, args) {
             numbers::clear();
@@ -96,6 +100,20 @@ fn serve_file(number: i64, args: &Args) -> Outcome {
     }
     let to_kernel = if is_looked_at(number, args) { Outcome::Look } else { Outcome::Kernel };
     served.map_or(to_kernel, Outcome::Done)
+}
+
+/// Whether a call of the kernel's is on a descriptor of this library's, which is no number of the program's: it leads to
+/// a slot's or the arena's file, which a program that has gone wrong must not cut short.
+fn names_internal(number: i64, args: &Args) -> bool {
+    let at: &[usize] = match number {
+        libc::SYS_mmap if args[3] & libc::MAP_ANONYMOUS as u64 == 0 => &[4],
+        libc::SYS_sendfile | libc::SYS_tee => &[0, 1],
+        libc::SYS_copy_file_range | libc::SYS_splice => &[0, 2],
+        libc::SYS_fchdir | libc::SYS_ioctl => &[0],
+        _ if classes::is_of(number, DESCRIPTOR) || OF_EMPTY_PATHS.contains(&number) => &[0],
+        _ => &[],
+    };
+    at.iter().filter_map(|at| args.get(*at)).any(|fd| words::is_internal(descriptor(*fd)))
 }
 
 /// Whether what the kernel gives out or shows by a call may be a file of a mount, or what has become of them.
