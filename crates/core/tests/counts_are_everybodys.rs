@@ -4,6 +4,8 @@
 
 mod support;
 
+use std::process::{Command, Stdio};
+
 use novale_arena::{Arena, PidInfo};
 use novale_core::{
     Ctx, FileKind, Form, Fs, Ino, MkfsOptions, NewInode, Node, OpenOptions, Piece, Place, Serial,
@@ -109,10 +111,10 @@ fn also_when_it_has_left_or_died() {
     let mut expected = counted(&arena).unwrap();
     for round in 0..4 {
         let is_dead = round % 2 == 0;
-        // A process that is gone: others settle for it.
-        let process =
-            if is_dead { PidInfo { pid: 4_194_303, start_time: 1 } } else { PidInfo::current() };
-        let client = join(process);
+        // A process that lives as long as it works, or its threads would settle for each other.
+        let mut body = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+        let process = PidInfo { pid: body.id(), start_time: 0 };
+        let client = join(if is_dead { process } else { PidInfo::current() });
         let write = |name: String| {
             let file = make(&client, &name);
             client.append(&CTX, file, &[7; 1000]).unwrap();
@@ -122,6 +124,7 @@ fn also_when_it_has_left_or_died() {
                 scope.spawn(move || write(format!("{round}-{thread}")));
             }
         });
+        body.kill().and_then(|()| body.wait()).unwrap();
         if !is_dead {
             client.close().unwrap();
         }
