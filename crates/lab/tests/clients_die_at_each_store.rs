@@ -261,7 +261,7 @@ fn while_their_writes_are_buffered() {
 }
 
 #[test]
-fn while_their_writes_are_buffered_between_stores_to_the_arena() {
+fn and_are_settled_for_while_their_writes_are_buffered() {
     run_buffered((Points::Arena, 7), false);
 }
 
