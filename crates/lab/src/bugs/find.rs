@@ -10,10 +10,9 @@ use novale_core::seeded::{Bug, switch};
 use super::run::{Subject, under};
 use super::table::{By, SeededBug};
 use crate::campaign::{Campaign, Case, print_replay};
-use crate::clients::{SETUP, VICTIMS};
 use crate::crash::CrashOptions;
 use crate::diff::{CoreOptions, shrink};
-use crate::workload::{Step, parse_steps};
+use crate::workload::{Step, parse_steps, sequence};
 
 /// Shorter sequences that are tried at most where clients die.
 const RUNS_MAX: usize = 40;
@@ -46,9 +45,9 @@ fn find_cut(bug: Bug, campaign: &Campaign, stop: &Arc<AtomicBool>) -> Option<Str
 }
 
 fn find_death((bug, by): (Bug, By), seed: u64, is_over: &dyn Fn() -> bool) -> Option<String> {
-    let setup = parse_steps(SETUP).ok()?;
+    let setup = parse_steps(sequence("settled: before")).ok()?;
     for form in [Form::Auto, Form::Two] {
-        for victim in VICTIMS.lines().take_while(|_| !is_over()) {
+        for victim in sequence("settled: victims").lines().take_while(|_| !is_over()) {
             let victim = parse_steps(victim).ok()?;
             let core = CoreOptions::new(vec![4 << 20], 1, form);
             let options = CrashOptions { core, seed, ..CrashOptions::default() };

@@ -22,7 +22,7 @@ pub use failed::Failed;
 pub use field::keep_pool;
 pub use holding::{Holding, die_holding};
 pub use hunt::{Hunt, HuntReport};
-pub use settled::{SETUP, Settled, SettledAct, VICTIMS, settle_once};
+pub use settled::{Settled, SettledAct, settle_once};
 pub use worker::{WorkerArgs, work};
 
 pub use crate::crash::Points;

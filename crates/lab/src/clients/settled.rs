@@ -8,12 +8,6 @@ use crate::crash::{Event, Hardware, State};
 use crate::diff::{OnFs, now_ns_at, panic_text};
 use crate::workload::{Session, Step, run_step};
 
-/// What clients do when they die, a line each.
-pub const VICTIMS: &str = include_str!("settled-victims.txt");
-
-/// What they find.
-pub const SETUP: &str = include_str!("settled-setup.txt");
-
 /// A death that a survivor settled for.
 #[derive(Debug)]
 pub struct Settled {

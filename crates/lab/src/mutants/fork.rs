@@ -15,15 +15,7 @@ use crate::crash::{
     Effort, Event, Hardware, LINE_BYTES, LineKey, What, images, visible_after_crash,
 };
 use crate::diff::{CoreMachine, Machine, snapshot};
-use crate::workload::parse_steps;
-
-/// What is done with a recovered file system.
-const USE: &str = "
-    create /afterwards kind=file mode=600 uid=0 gid=0 rdev=0 target=%
-    write /afterwards offset=100 len=5000 fill=9
-    create /beside kind=directory mode=700 uid=0 gid=0 rdev=0 target=%
-    unlink /afterwards
-";
+use crate::workload::{parse_steps, sequence};
 
 /// The end of a run's process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,7 +63,7 @@ pub(super) fn fork(
     recovery.during = if done < events.len() { act.during.clone() } else { act.after.clone() };
     recovery.during.pool = Pool::Used;
     let mut acts = vec![recovery];
-    for step in parse_steps(USE)? {
+    for step in parse_steps(sequence("recovered"))? {
         acts.extend(run.step(&step, act.now_ns + 1)?);
     }
     acts.push(run.close(act.now_ns + 2)?);

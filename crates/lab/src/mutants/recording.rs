@@ -17,7 +17,9 @@ use crate::diff::{
     CoreMachine, check_no_space, make_pool, new_arena, now_ns_at, open_pool, panic_text,
 };
 use crate::pool_file::PoolFile;
-use crate::workload::{Action, Failure, Outcome, Session, Step, StepKind, parse_steps, run_step};
+use crate::workload::{
+    Action, Failure, Outcome, Session, Step, StepKind, parse_steps, run_step, sequence,
+};
 
 /// What an image may show: one of these states.
 #[derive(Debug, Clone)]
@@ -330,7 +332,7 @@ fn older_pool(slots: &[u64]) -> Result<Vec<Vec<u8>>, String> {
     let pm = live.open(&PmOptions::default())?;
     let mut machine = CoreMachine::around(open_pool(pm, Form::Auto, now_ns_at(0))?);
     let mut session = Session::default();
-    for step in parse_steps(OLDER)? {
+    for step in parse_steps(sequence("older"))? {
         run_step(&mut machine, &mut session, &step, now_ns_at(0));
     }
     let mut memory = Vec::new();
@@ -342,16 +344,6 @@ fn older_pool(slots: &[u64]) -> Result<Vec<Vec<u8>>, String> {
     }
     Ok(memory)
 }
-
-/// What was done in it.
-const OLDER: &str = "
-    create /older kind=directory mode=711 uid=9 gid=9 rdev=0 target=%
-    create /older/f kind=file mode=700 uid=9 gid=9 rdev=0 target=%
-    append /older/f len=9000 fill=99
-    create /g kind=file mode=700 uid=9 gid=9 rdev=0 target=%
-    create /h kind=file mode=700 uid=9 gid=9 rdev=0 target=%
-    rename /g /older/f mode=replace
-";
 
 /// The kind of operation that a step is.
 #[allow(clippy::wildcard_enum_match_arm, reason = "all others look")]

@@ -17,9 +17,10 @@ use super::repairs;
 use super::sites::Reach;
 use super::trial::{Outcome, Stretch};
 use super::workloads::{Ends, FIXED_COUNT, Plan, plan};
-use crate::clients::{Points, VICTIMS};
+use crate::clients::Points;
 use crate::diff::now_ns_at;
 use crate::images::Pools;
+use crate::workload::sequence;
 
 /// Acts after the mutated one in which its consequences may show.
 const ACTS_AHEAD: usize = 10;
@@ -383,7 +384,9 @@ impl Worker<'_, '_> {
 
     /// Clients die here and there in their operations; the mutants are of what a survivor does.
     fn run_settling(&mut self) -> Result<(), String> {
-        let all = VICTIMS.lines().flat_map(|victim| POINTS.map(|points| (victim, points)));
+        let all = sequence("settled: victims")
+            .lines()
+            .flat_map(|victim| POINTS.map(|points| (victim, points)));
         for (victim, (points, between)) in all {
             let mut point = self.places.u64(0..between);
             while let Some((mut stretch, acts)) = settled(self.plan, victim, (points, point))? {

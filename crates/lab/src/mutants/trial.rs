@@ -380,7 +380,8 @@ mod tests {
     use super::super::recording::settled;
     use super::super::workloads::{Ends, FIXED_COUNT, Plan, plan};
     use super::*;
-    use crate::clients::{Points, VICTIMS};
+    use crate::clients::Points;
+    use crate::workload::sequence;
 
     /// `act`, and a store by one who lives, over a copy, which nobody completes.
     fn then_stores(act: &Act, byte: u64) -> Act {
@@ -401,10 +402,11 @@ mod tests {
         let is_first_use =
             |plan: &Plan| plan.ends == Ends::Settled && plan.core.update == UpdatePolicy::FineLog;
         let plan = plans.find(is_first_use).unwrap();
+        let victim = sequence("settled: victims").lines().nth(1).unwrap();
         let (mut left, mut points) = (0, 0..);
         while let Some(point) = points.next()
             && let Some((mut stretch, acts)) =
-                settled(&plan, VICTIMS.lines().nth(1).unwrap(), (Points::Pool, point)).unwrap()
+                settled(&plan, victim, (Points::Pool, point)).unwrap()
         {
             let mut caught = |acts: &[Act]| {
                 stretch.catch(None, acts.iter(), &mut Rng::with_seed(point)).unwrap()

@@ -4,7 +4,6 @@ use std::fmt::{self, Write as _};
 
 use novale_core::{Form, UpdatePolicy};
 
-use crate::clients::SETUP;
 use crate::crash::small_step;
 use crate::diff::CoreOptions;
 use crate::workload::{Flavor, Generator, Step, parse_steps, sequence};
@@ -142,7 +141,12 @@ fn by(update: UpdatePolicy, plan: Plan) -> Plan {
 }
 
 fn settling(form: Form) -> Plan {
-    let plan = Plan::new("settling", one_slot(1, form, 4), SETUP, sequence("settled"));
+    let plan = Plan::new(
+        "settling",
+        one_slot(1, form, 4),
+        sequence("settled: before"),
+        sequence("settled"),
+    );
     Plan { ends: Ends::Settled, ..plan }
 }
 
@@ -153,19 +157,8 @@ fn access_times(form: Form) -> Plan {
 
 /// The first use of a feature, of which a pool has one in its life, and of the others after it.
 fn first_use(form: Form, name: &str, step: &str) -> Plan {
-    let setup = "
-        create /f kind=file mode=644 uid=0 gid=0 rdev=0 target=%
-        append /f len=20000 fill=1
-    ";
-    let work = format!(
-        "{step}
-        setxattr /f name=user.b mode=any len=5000 fill=1
-        set / project=4
-        collapse /f offset=4096 len=4096
-        limit / inodes=9
-        create /g kind=file mode=644 uid=0 gid=0 rdev=0 target=%
-        removexattr /f name=user.b"
-    );
+    let (setup, work) = (sequence("first use: before"), sequence("first use: others"));
+    let work = format!("{step}\n{work}");
     Plan::new(&format!("first use of {name}"), one_slot(1, form, 2), setup, &work)
 }
 
@@ -173,20 +166,7 @@ fn first_use(form: Form, name: &str, step: &str) -> Plan {
 /// of the last the next.
 fn without_names(form: Form) -> Plan {
     let file = "kind=file mode=644 uid=0 gid=0 rdev=0 target=%";
-    let mut text = format!(
-        "unnamed / slot=0 {file}
-        write @0 offset=0 len=5000 fill=1
-        unnamed / slot=1 {file}
-        link @0 /first
-        release slot=1
-        unnamed / slot=1 {file}
-        append @1 len=100 fill=2
-        unnamed / slot=1 {file}
-        setxattr @1 name=user.a mode=any len=10 fill=4
-        link @1 /second
-        unlink /second
-        release slot=1\n"
-    );
+    let mut text = sequence("without names").to_owned();
     // Where three records have come between, a torn line has nothing to fall back on but an own one.
     for index in 0..4 {
         add(&mut text, format_args!("unnamed / slot=0 {file}"));
