@@ -12,7 +12,7 @@ mod support;
 
 use novale_core::{Form, Mode, UpdatePolicy};
 use novale_lab::clients::{
-    DeathOptions, DeathSummary, Holding, Points, die_everywhere, die_holding,
+    DeathOptions, DeathSummary, Holding, Points, die_everywhere, die_holding, die_settling,
 };
 use novale_lab::diff::CoreOptions;
 use novale_lab::workload::parse_steps;
@@ -67,6 +67,29 @@ fn run_mapped((points, stride): (Points, usize), power: bool) {
     }
     println!("{total:?}");
     assert!(total.done > 0 && total.done < total.deaths);
+}
+
+/// Who settles dies as well: what it has begun another one ends, and nothing twice.
+#[test]
+fn and_so_does_who_settles_for_them() {
+    let core = CoreOptions::new(vec![4 << 20], 2, Form::Auto);
+    let (setup, victims) = cases();
+    let stride = one_in(29);
+    let mut total = DeathSummary::default();
+    // Before and behind the commit of most, and while the last of them frees pages.
+    for (points, at) in [(Points::Pool, 2), (Points::Arena, 30), (Points::Arena, 46)] {
+        let mut options =
+            DeathOptions { core: core.clone(), points, stride, first: 0, power: false, seed: 1 };
+        for victim in &victims {
+            options.first = (options.first + 1) % options.stride as u64;
+            match die_settling(&setup, (victim, at), &options) {
+                Ok(summary) => total += summary,
+                Err(why) => panic!("{why}"),
+            }
+        }
+    }
+    println!("{total:?}");
+    assert!(is_share() || (total.done > 0 && total.done < total.deaths));
 }
 
 /// By each method of writes.

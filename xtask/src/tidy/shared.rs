@@ -19,7 +19,7 @@ const SHARED: &[Shared] = &[
     Shared {
         number: ("crates/arena/src/memory/arena.rs", "LAYOUT"),
         of: &["crates/arena/src/"],
-        fingerprint: 0x2520_cd06_9c13_1ce7,
+        fingerprint: 0xfc01_595f_5b82_6a89,
     },
     Shared {
         number: ("crates/core/src/life/attach.rs", "SHARED"),

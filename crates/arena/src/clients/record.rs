@@ -72,6 +72,8 @@ pub enum Phase {
     Published = 4,
     /// What it replaced is being freed: forward.
     Freeing = 5,
+    /// Another one has settled for it: nothing is left but its locks, of which some may be free.
+    Settled = 6,
 }
 
 impl Phase {
@@ -83,6 +85,7 @@ impl Phase {
             3 => Self::Fenced,
             4 => Self::Published,
             5 => Self::Freeing,
+            6 => Self::Settled,
             _ => Self::Committing,
         }
     }

@@ -124,7 +124,8 @@ impl Recovery<'_> {
         Ok(())
     }
 
-    /// Ends a settled operation: releases the locks that it holds, then frees its record.
+    /// Ends a settled operation: releases the locks that it holds, then frees its record. It says so first: what
+    /// one lock protects can't be settled once more without it, where this client dies between two of them.
     ///
     /// # Errors
     /// [`BadOffset`]: damage.
@@ -132,6 +133,7 @@ impl Recovery<'_> {
         let Some(words) = self.words_of(record)? else {
             return Ok(());
         };
+        words.set_phase(record.kind, Phase::Settled);
         for lock in &record.locks {
             // An intent on a lock that another has, or nobody, changes nothing.
             sync::unlock(self.arena.word(*lock)?, record.owner);

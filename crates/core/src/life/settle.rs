@@ -11,8 +11,10 @@
 //! free again. Pages that it was giving back are given from where it stopped; of those that were on their
 //! way from a full lane to the bitmap the allocator loses track until the pool is opened again: a
 //! page that is lost for a while does no harm, one that is given twice does. The same goes for
-//! inode numbers. A settler may die too: every step can be repeated, and before pages are given the
-//! dead record says so.
+//! inode numbers. A settler may die too: every step can be repeated until the dead record says that
+//! pages are given, which it says before. Who goes on from there gives none of the operation's own once
+//! more, and where it says that it is settled, which it says before its first lock is free, it is not
+//! judged again: others may have changed what that lock protects.
 
 use std::collections::BTreeSet;
 use std::sync::PoisonError;
@@ -177,14 +179,12 @@ impl Fs {
         Ok(ends && recovery.finish()?)
     }
 
-    /// Frees what died settling for others, then the locks of ranges and tables.
+    /// Frees the locks of ranges and tables, and the right to settle for another client that died.
     fn free_small_locks(&self, recovery: &Recovery<'_>) -> Result<(), Stopped> {
         let arena = self.arena();
-        let records = recovery.records()?;
-        let settles = |record: &&Record| kind_in(record.kind) == OpKind::Settle as u32;
-        for record in records.iter().filter(settles).chain(&records) {
+        for record in recovery.records()? {
             for lock in record.locks.iter().copied() {
-                if !recovery.holds(record, lock)? {
+                if !recovery.holds(&record, lock)? {
                     continue;
                 }
                 if let Some(range) = self.allocator.ranges.range_of_lock(lock) {
@@ -195,7 +195,7 @@ impl Fs {
                 {
                     continue;
                 }
-                recovery.release(record, lock)?;
+                recovery.release(&record, lock)?;
             }
         }
         Ok(())
@@ -203,7 +203,9 @@ impl Fs {
 
     fn settle_operations(&self, op: &Op<'_>, recovery: &Recovery<'_>) -> Result<(), Stopped> {
         for record in recovery.records()? {
-            self.settle_operation(op, recovery, &record)?;
+            if record.phase != Phase::Settled {
+                self.settle_operation(op, recovery, &record)?;
+            }
             recovery.end(&record)?;
         }
         Ok(())
@@ -226,8 +228,11 @@ impl Fs {
         }
         let logged = self.decide(&mut holdings, record)?;
         let giving = record.phase == Phase::Freeing;
-        let own = self.pages_of(record, &holdings, &logged)?;
         let started = given(record, &holdings);
+        // One that settled for it and died has begun to give what is the operation's own.
+        let is_begun = giving && started == u64::MAX;
+        let own =
+            if is_begun { Extents::default() } else { self.pages_of(record, &holdings, &logged)? };
         let rest = if giving { left(&record.free, started) } else { Vec::new() };
         let stay = seeded::is_on(Bug::SettledViewStays);
         for held in holdings.inodes.iter().filter(|_| !stay) {
@@ -243,11 +248,13 @@ impl Fs {
         recovery.set_phase(record, Phase::Freeing)?;
         // Before anything is given: where a lane is locked, nobody has settled for this operation before.
         self.free_lanes(recovery, record)?;
-        for extent in own.iter() {
-            self.allocator.give_extent(self.arena(), op, extent)?;
-        }
         for (extent, given) in rest {
             recovery.note_word(record, GIVEN, given)?;
+            self.allocator.give_extent(self.arena(), op, extent)?;
+        }
+        // All of its list is given, and of its own pages nobody is to say again which they are.
+        recovery.note_word(record, GIVEN, u64::MAX)?;
+        for extent in own.iter() {
             self.allocator.give_extent(self.arena(), op, extent)?;
         }
         if !giving {

@@ -2,6 +2,7 @@
 //! power may fail at each fence of the settling.
 
 use std::backtrace::Backtrace;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -77,18 +78,38 @@ pub fn die_everywhere(
     victim: &Step,
     options: &DeathOptions,
 ) -> Result<DeathSummary, String> {
+    die_each(setup, victim, options, &|point| (point, None))
+}
+
+/// Lets a client die before point `at` of `victim`, and who settles for it before each store to the arena.
+///
+/// # Errors
+/// As [`die_everywhere`].
+pub fn die_settling(
+    setup: &[Step],
+    (victim, at): (&Step, u64),
+    options: &DeathOptions,
+) -> Result<DeathSummary, String> {
+    die_each(setup, victim, options, &|point| (at, Some(point)))
+}
+
+fn die_each(
+    setup: &[Step],
+    victim: &Step,
+    options: &DeathOptions,
+    points: &dyn Fn(u64) -> (u64, Option<u64>),
+) -> Result<DeathSummary, String> {
     let mut summary = DeathSummary::default();
     let watchdog = Watchdog::new(PATIENCE);
     for point in (options.first..POINTS_MAX).step_by(options.stride) {
-        watchdog.begin(format!("{victim}: death before event {point} of {:?}", options.points));
+        let points = points(point);
+        let place = format!("{victim}: death before event {points:?} of {:?}", options.points);
+        watchdog.begin(place.clone());
         let death = Death::new(setup, options)?;
-        match death.run(victim, point, options) {
+        match death.run(victim, points, options) {
             Ok(Some(found)) => summary += found,
             Ok(None) => return Ok(summary),
-            Err(why) => {
-                let points = options.points;
-                return Err(format!("{victim}: death before event {point} of {points:?}: {why}"));
-            }
+            Err(why) => return Err(format!("{place}: {why}")),
         }
     }
     Err(format!("{victim}: more than {POINTS_MAX} events"))
@@ -167,21 +188,28 @@ impl Death {
     fn run(
         self,
         victim: &Step,
-        point: u64,
+        (point, settler): (u64, Option<u64>),
         options: &DeathOptions,
     ) -> Result<Option<DeathSummary>, String> {
         let now_ns = now_ns_at(self.steps + 1);
         let Some(dead) = self.start(victim, (options.points, point), now_ns)? else {
             return Ok(None);
         };
-        let settled = self.settle_and_use(victim, &dead.client, now_ns, options);
+        let mut all = vec![dead.client];
+        if let Some(point) = settler {
+            let settles: Act =
+                Box::new(|fs| fs.settle_dead().map(drop).map_err(|why| why.to_string()));
+            let Some(settler) = self.start_alive(settles, point)? else { return Ok(None) };
+            all.push(settler.client);
+        }
+        let settled = self.settle_and_use(victim, &all, now_ns, options);
         settled.map(Some).map_err(|why| format!("{why}\n  it died at {}", place(&dead.at)))
     }
 
     fn settle_and_use(
         mut self,
         victim: &Step,
-        dead: &ClientInfo,
+        dead: &[ClientInfo],
         now_ns: i64,
         options: &DeathOptions,
     ) -> Result<DeathSummary, String> {
@@ -195,7 +223,7 @@ impl Death {
         let shown = self.look(&exact).or_else(|_| self.look(&exact));
         let shown = shown.map_err(|why| format!("before settling: {why}"))?;
         self.settle(&allowed, options, &mut summary)?;
-        self.is_forgotten(dead)?;
+        dead.iter().try_for_each(|client| self.is_forgotten(client))?;
         let found = self.look(&exact).map_err(|why| format!("settled: {why}"))?;
         if (shown.name, found.name) == ("after", "before") {
             return Err("a reader saw what was taken back".to_owned());
@@ -227,7 +255,8 @@ impl Death {
         }
         self.use_all(&mut summary)?;
         let lost = summary.pages_lost;
-        if lost > in_hand && is_exact {
+        // A settler says that it gives before it does: what it had not given nobody gives.
+        if lost > in_hand && is_exact && dead.len() == 1 {
             return Err(format!("{lost} pages are lost, {} the operation", found.name));
         }
         Ok(summary)
@@ -271,6 +300,16 @@ impl Death {
         let client = self.arena.clients().find(|client| !before.contains(client));
         let client = client.ok_or("the client is not there")?;
         Ok(die(fs, act, at)?.map(|at| Dead { client, at }))
+    }
+
+    /// As [`Death::start_act`], by a process that lives while it acts, or it would settle for itself.
+    pub(super) fn start_alive(&self, act: Act, point: u64) -> Result<Option<Dead>, String> {
+        let mut body =
+            Command::new("cat").stdin(Stdio::piped()).spawn().map_err(|why| why.to_string())?;
+        let process = PidInfo { pid: body.id(), start_time: 0 };
+        let dead = self.start_act(act, (Points::Arena, Some(point)), process);
+        body.kill().and_then(|()| body.wait()).map_err(|why| why.to_string())?;
+        dead
     }
 
     /// Nobody is there but the survivor, and no word of the arena names a dead client as its owner.

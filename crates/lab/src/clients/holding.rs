@@ -1,9 +1,6 @@
 //! Clients that die while they take and give up holds, at each store to the arena of it, and while they
 //! settle for one that had files open: the client that settles gives back just what they held.
 
-use std::process::{Command, Stdio};
-
-use novale_arena::PidInfo;
 use novale_core::{Ctx, Error, FileKind, Form, Fs, HoldId, Ino, NewInode, Node, SetAttr};
 use novale_layout::{PAGE, PmAddr};
 
@@ -175,13 +172,7 @@ fn one(
             Box::new(|fs| fs.settle_dead().map(drop).map_err(text))
         }
     };
-    // It must live while it settles, or it would settle for itself.
-    let mut body =
-        Command::new("cat").stdin(Stdio::piped()).spawn().map_err(|why| why.to_string())?;
-    let process = PidInfo { pid: body.id(), start_time: 0 };
-    let last = death.start_act(act, (Points::Arena, Some(point)), process);
-    body.kill().and_then(|()| body.wait()).map_err(|why| why.to_string())?;
-    let Some(last) = last? else { return Ok(None) };
+    let Some(last) = death.start_alive(act, point)? else { return Ok(None) };
     dead.push(last);
     Ok(Some(dead))
 }

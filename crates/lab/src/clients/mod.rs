@@ -17,7 +17,7 @@ mod user;
 mod worker;
 
 pub use calls::{CallsReport, fail_calls};
-pub use death::{DeathOptions, DeathSummary, die_everywhere};
+pub use death::{DeathOptions, DeathSummary, die_everywhere, die_settling};
 pub use failed::Failed;
 pub use field::keep_pool;
 pub use holding::{Holding, die_holding};
