@@ -1,6 +1,7 @@
 //! Promise: memory of a program that can't be touched is an error of the call, and what lies before it is
-//! moved, as by the kernel; nor does a call need memory that the kernel does not need. A thread may have
-//! the signals of faults blocked meanwhile, and finds them as blocked as it had them.
+//! moved, as by the kernel; nor does a call need memory that the kernel does not need, or take a number that
+//! is none of the program's. A thread may have the signals of faults blocked meanwhile, and finds them as
+//! blocked as it had them.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests stop at what fails")]
 #![allow(unsafe_code, reason = "calls that std has no form of")]
@@ -47,6 +48,15 @@ fn blocked_faults_stay_blocked_in_the_kernel() {
     harness::succeeds(&task.output().unwrap());
 }
 
+/// Numbers that are none of the program's are errors too. `ftruncate`, `fchmod` and others took this library's own, and a
+/// program that used a wrong number could cut the pool short.
+#[test]
+fn this_librarys_numbers_are_nobodys() {
+    let Some((scratch, slot)) = mounted("this_librarys_numbers") else { return };
+    harness::succeeds(&task(&scratch, "librarys_numbers").output().unwrap());
+    is_whole(&scratch, &slot);
+}
+
 mod tasks {
     use std::ffi::{CStr, CString};
     use std::fs::{self, File, OpenOptions};
@@ -63,6 +73,46 @@ mod tasks {
 
     fn pattern(len: usize) -> Vec<u8> {
         (0..len).map(|at| u8::try_from((at * 7 + at / 256) % 251).unwrap()).collect()
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn librarys_numbers() {
+        let file = File::create(place().join("wrong")).unwrap();
+        let listed = fs::read_dir("/proc/self/fd").unwrap();
+        let numbers: Vec<i32> = listed
+            .filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok())
+            .filter(|fd| unsafe { libc::fcntl(*fd, libc::F_GETFD) } == -1)
+            .collect();
+        // The number that listed them is closed; beside it there are the pool's and the mount's.
+        assert!(numbers.len() > 2, "{numbers:?}");
+        let failed = || std::io::Error::last_os_error().raw_os_error();
+        let nowhere = std::ptr::null_mut();
+        let at = c"".as_ptr();
+        let mine = file.as_raw_fd();
+        for fd in numbers {
+            let answers = unsafe {
+                [
+                    ("ftruncate", i64::from(libc::ftruncate(fd, -1)), failed()),
+                    ("fallocate", i64::from(libc::fallocate(fd, 0, -1, 1)), failed()),
+                    ("pwrite", libc::pwrite(fd, at.cast(), 0, 0) as i64, failed()),
+                    ("read", libc::read(fd, nowhere, 0) as i64, failed()),
+                    ("fsync", i64::from(libc::fsync(fd)), failed()),
+                    ("fchmod", i64::from(libc::fchmod(fd, 0o600)), failed()),
+                    ("futimens", i64::from(libc::futimens(fd, std::ptr::null())), failed()),
+                    ("sendfile", libc::sendfile(mine, fd, nowhere.cast(), 1) as i64, failed()),
+                    (
+                        "mmap",
+                        libc::mmap(nowhere, 4096, libc::PROT_READ, libc::MAP_SHARED, fd, 0) as i64,
+                        failed(),
+                    ),
+                ]
+            };
+            for (call, answer, error) in answers {
+                assert_eq!((answer, error), (-1, Some(libc::EBADF)), "{call} of {fd}");
+            }
+        }
+        assert_eq!(file.metadata().unwrap().len(), 0);
     }
 
     #[test]

@@ -139,15 +139,6 @@ fn who_closes_all_numbers_closes_none_of_this_librarys() {
     is_whole(&scratch, &slot);
 }
 
-/// This library's own descriptors could not be closed or duplicated, but `ftruncate`, `fchmod` and others took them: a
-/// program that used a wrong number could cut the pool short.
-#[test]
-fn this_librarys_numbers_are_nobodys() {
-    let Some((scratch, slot)) = mounted("this_librarys_numbers") else { return };
-    succeeds(&task(&scratch, "librarys_numbers").output().unwrap());
-    is_whole(&scratch, &slot);
-}
-
 mod tasks {
     use std::ffi::CString;
     use std::fs::{File, OpenOptions};
@@ -528,45 +519,6 @@ mod tasks {
         }
         let written = numbers().count() * 4;
         assert_eq!(std::fs::read(place().join("high")).unwrap(), b"highhighhighhigh"[..written]);
-    }
-
-    #[test]
-    #[ignore = "a task of another test"]
-    fn librarys_numbers() {
-        let file = open_new("wrong");
-        let listed = std::fs::read_dir("/proc/self/fd").unwrap();
-        let numbers: Vec<i32> = listed
-            .filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok())
-            .filter(|fd| unsafe { libc::fcntl(*fd, libc::F_GETFD) } == -1)
-            .collect();
-        // The number that listed them is closed; beside it there are the pool's and the mount's.
-        assert!(numbers.len() > 2, "{numbers:?}");
-        let nowhere = std::ptr::null_mut();
-        let at = c"".as_ptr();
-        let mine = file.as_raw_fd();
-        for fd in numbers {
-            let answers = unsafe {
-                [
-                    ("ftruncate", i64::from(libc::ftruncate(fd, -1)), failed()),
-                    ("fallocate", i64::from(libc::fallocate(fd, 0, -1, 1)), failed()),
-                    ("pwrite", libc::pwrite(fd, at.cast(), 0, 0) as i64, failed()),
-                    ("read", libc::read(fd, nowhere, 0) as i64, failed()),
-                    ("fsync", i64::from(libc::fsync(fd)), failed()),
-                    ("fchmod", i64::from(libc::fchmod(fd, 0o600)), failed()),
-                    ("futimens", i64::from(libc::futimens(fd, std::ptr::null())), failed()),
-                    ("sendfile", libc::sendfile(mine, fd, nowhere.cast(), 1) as i64, failed()),
-                    (
-                        "mmap",
-                        libc::mmap(nowhere, 4096, libc::PROT_READ, libc::MAP_SHARED, fd, 0) as i64,
-                        failed(),
-                    ),
-                ]
-            };
-            for (call, answer, error) in answers {
-                assert_eq!((answer, error), (-1, libc::EBADF), "{call} of {fd}");
-            }
-        }
-        assert_eq!(file.metadata().unwrap().len(), 0);
     }
 
     #[test]
