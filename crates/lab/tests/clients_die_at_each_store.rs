@@ -77,9 +77,11 @@ fn and_so_does_who_settles_for_them() {
     let stride = one_in(29);
     let mut total = DeathSummary::default();
     // Before and behind the commit of most, and while the last of them frees pages.
-    for (points, at) in [(Points::Pool, 2), (Points::Arena, 30), (Points::Arena, 46)] {
+    for (points, at, power) in
+        [(Points::Pool, 2, true), (Points::Arena, 30, false), (Points::Arena, 46, false)]
+    {
         let mut options =
-            DeathOptions { core: core.clone(), points, stride, first: 0, power: false, seed: 1 };
+            DeathOptions { core: core.clone(), points, stride, first: 0, power, seed: 1 };
         for victim in &victims {
             options.first = (options.first + 1) % options.stride as u64;
             match die_settling(&setup, (victim, at), &options) {

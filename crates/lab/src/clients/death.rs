@@ -186,7 +186,7 @@ impl Death {
 
     /// Runs the victim up to a point; `None` if the operation has no such point.
     fn run(
-        self,
+        mut self,
         victim: &Step,
         (point, settler): (u64, Option<u64>),
         options: &DeathOptions,
@@ -197,6 +197,8 @@ impl Death {
         };
         let mut all = vec![dead.client];
         if let Some(point) = settler {
+            self.recorded();
+            self.hardware.forget_threads();
             let settles: Act =
                 Box::new(|fs| fs.settle_dead().map(drop).map_err(|why| why.to_string()));
             let Some(settler) = self.start_alive(settles, point)? else { return Ok(None) };
