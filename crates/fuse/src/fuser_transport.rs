@@ -50,8 +50,9 @@ const NAME_BYTES_MAX: u32 = 255;
 /// By this the kernel takes a name from a listing, and asks for its inode when that is wanted.
 const NO_NODE: INodeNo = INodeNo(0);
 
+/// Without `FUSE_ATOMIC_O_TRUNC`: a file would be emptied as it is opened, before the kernel asks whether the
+/// caller may do that, which Landlock may forbid it.
 const WANTED: InitFlags = InitFlags::FUSE_PARALLEL_DIROPS
-    .union(InitFlags::FUSE_ATOMIC_O_TRUNC)
     .union(InitFlags::FUSE_DO_READDIRPLUS)
     .union(InitFlags::FUSE_READDIRPLUS_AUTO)
     .union(InitFlags::FUSE_CACHE_SYMLINKS)

@@ -273,6 +273,35 @@ fn set_id_bits_fall_with_a_change_by_others() {
     assert_eq!(mode_of(&mount.path("d")), 0o2755);
 }
 
+/// The open was refused, and the file was empty: the daemon had emptied it before the kernel asked.
+#[test]
+fn nobody_empties_a_file_whom_landlock_forbids_it() {
+    let Some(mount) = Mount::new("nobody_empties_a_file_whom_landlock_forbids_it", "") else {
+        return;
+    };
+    fs::write(mount.path("f"), b"kept").unwrap();
+    let script = "import ctypes, os, sys\n\
+                  call = ctypes.CDLL(None).syscall\n\
+                  rules = call(444, ctypes.byref(ctypes.c_uint64(1 << 14)), 8, 0)\n\
+                  if rules < 0 or call(157, 38, 1, 0, 0, 0) or call(446, rules, 0): sys.exit(3)\n\
+                  try: os.open(sys.argv[1], os.O_WRONLY | os.O_TRUNC)\n\
+                  except PermissionError: sys.exit(0)\n";
+    if cfg!(not(target_arch = "x86_64")) {
+        println!("skipped: Landlock forbids emptying: the script knows the calls of x86-64");
+        return;
+    }
+    let status = Command::new("python3").args(["-c", script]).arg(mount.path("f")).status();
+    match status.ok().and_then(|status| status.code()) {
+        Some(0) => assert_eq!(fs::read(mount.path("f")).unwrap(), b"kept"),
+        Some(3) | None => {
+            println!("skipped: Landlock forbids emptying: no Landlock, or no python3")
+        }
+        other => panic!("it was not refused: {other:?}"),
+    }
+    fs::write(mount.path("f"), b"").unwrap();
+    assert_eq!(fs::metadata(mount.path("f")).unwrap().len(), 0);
+}
+
 #[test]
 fn permissions_and_owners_are_the_kernels_business() {
     let Some(mount) = Mount::new("permissions_and_owners_are_the_kernels_business", "") else {
