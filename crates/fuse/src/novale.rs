@@ -281,7 +281,8 @@ impl Novale {
 }
 
 /// What an open is told that was to make a file, since the kernel knew of nothing by that name, and
-/// finds what somebody else has made of another kind: the kernel looks again when it is stale.
+/// finds what somebody else has made meanwhile. Of what it thinks was made the kernel asks no rights: it is to
+/// look again, as it does when it is told that this is stale.
 fn made_meanwhile(kind: FileKind) -> Errno {
     Errno(if kind == FileKind::Directory { libc::EISDIR } else { libc::ESTALE })
 }
@@ -417,7 +418,7 @@ impl Service for Novale {
             Ok(made) => self.held(&ctx, &made)?,
             Err(Error::Exists) if !open.exclusive => {
                 let attr = self.done(lookup_held(&self.fs, &ctx, parent, name))?;
-                if attr.kind != FileKind::File {
+                if !open.is_an_owners(new.uid, &attr) {
                     self.give_back(&ctx, attr.ino, 1);
                     return Err(made_meanwhile(attr.kind));
                 }

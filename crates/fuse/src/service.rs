@@ -92,6 +92,14 @@ impl OpenRequest {
     pub fn stores_beside(&self) -> bool {
         self.stores && self.direct
     }
+
+    /// Whether it asks for no more of a file than the owner's bits allow its owner, who it is.
+    #[must_use]
+    pub(crate) fn is_an_owners(self, uid: u32, attr: &Attr) -> bool {
+        let writes = self.stores || !self.read || self.truncate;
+        let wanted = if self.read { 0o400 } else { 0 } | if writes { 0o200 } else { 0 };
+        attr.kind == FileKind::File && attr.uid == uid && attr.mode & wanted == wanted
+    }
 }
 
 /// What the kernel may do with an open file.

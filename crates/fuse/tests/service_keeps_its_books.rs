@@ -64,6 +64,35 @@ fn what_is_no_file_is_not_opened_by_who_was_to_make_one() {
     assert!(is_gone(&fs, &directory) && is_gone(&fs, &link), "nobody holds them");
 }
 
+/// A direct program had made the file between the kernel's look for the name and the request to make it. It was
+/// opened for anybody, and emptied: the kernel asks no rights of what it thinks was made.
+#[test]
+fn nobody_opens_what_others_have_made_meanwhile() {
+    let (fs, service) = service();
+    let root = Node::current(ROOT);
+    let make = |name: &[u8], mode| fs.create(&CTX, root, name, &new(FileKind::File, mode)).unwrap();
+    let secret = make(b"secret", 0o600);
+    let closed = make(b"closed", 0o200);
+    let (reads, writes) = (
+        OpenRequest { read: true, ..OpenRequest::default() },
+        OpenRequest { read: true, stores: true, truncate: true, ..OpenRequest::default() },
+    );
+    let create = |uid, name, open| {
+        let file = NewInode { uid, ..new(FileKind::File, 0o644) };
+        service.create(ROOT, name, (&file, 0), open).map(|(attr, _)| attr.ino).ok()
+    };
+    for open in [reads, writes, OpenRequest::default()] {
+        assert_eq!(create(NOBODY, b"secret", open), None);
+    }
+    // The kernel looks again for the owner too, where the bits are not plainly enough.
+    assert_eq!(create(secret.uid, b"closed", reads), None);
+    assert_eq!(create(secret.uid, b"secret", writes), Some(secret.ino));
+    for name in [b"secret", b"closed"] {
+        fs.unlink(&CTX, root, name).unwrap();
+    }
+    assert!(is_gone(&fs, &closed) && !is_gone(&fs, &secret), "the one that was opened is held");
+}
+
 #[test]
 fn a_listing_holds_what_was_taken_and_nothing_else() {
     let (fs, service) = service();
