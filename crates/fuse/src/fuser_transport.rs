@@ -25,7 +25,7 @@ use fuser::{
     ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, Session, SessionACL, TimeOrNow,
     WriteFlags,
 };
-use novale_core::{Attr, FileKind, NewInode, Place};
+use novale_core::{Attr, FileKind, Judged, NewInode, Place};
 
 use crate::aside::Aside;
 use crate::cache::Keeps;
@@ -34,6 +34,7 @@ use crate::fuser_convert::{
     opened_flags, time, unread_attr,
 };
 use crate::fuser_drops::Drops;
+use crate::looked::Looked;
 use crate::room::{Room, is_full};
 use crate::service::{Caller, Changes, Errno, OpenRequest, ReadFrom, Reply, Service};
 use crate::transport::{Connection, Transport};
@@ -86,6 +87,7 @@ impl Transport for FuserTransport {
             Adapter {
                 notifier: notifier.clone(),
                 keeps: Keeps::new(service.is_shared()),
+                looked: service.is_shared().then(Looked::default),
                 aside: Aside::new(service.clone()),
                 room: Room::new(service.clone()),
                 service,
@@ -117,6 +119,8 @@ struct Adapter {
     room: Room,
     acl: bool,
     keeps: Keeps,
+    /// Where the kernel is not told of every change.
+    looked: Option<Looked>,
     /// The kernel can map a file whose reads and writes all come to the service.
     maps_direct: bool,
     /// By which the kernel is told; there once the session is.
@@ -200,8 +204,13 @@ impl Filesystem for Adapter {
         set.map(drop).map_err(|()| io::Error::other("the kernel's FUSE refuses the settings"))
     }
 
-    fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        match self.service.lookup(ino(parent), name.as_bytes()).transpose() {
+    fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let found = self.service.lookup(ino(parent), name.as_bytes());
+        if let (Some(looked), Ok(found)) = (&self.looked, &found) {
+            let found = found.as_ref().map(|attr| attr.ino);
+            looked.told(request.pid(), ino(parent), name.as_bytes(), found);
+        }
+        match found.transpose() {
             Some(found) => reply_entry(self.keeps, reply, found),
             None => self.reply_absent(reply),
         }
@@ -334,17 +343,19 @@ impl Filesystem for Adapter {
         );
     }
 
-    fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        reply_empty(reply, self.service.unlink(ino(parent), name.as_bytes()));
+    fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let judged = self.judged(request, parent, name);
+        reply_empty(reply, self.service.unlink(ino(parent), name.as_bytes(), judged));
     }
 
-    fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        reply_empty(reply, self.service.rmdir(ino(parent), name.as_bytes()));
+    fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let judged = self.judged(request, parent, name);
+        reply_empty(reply, self.service.rmdir(ino(parent), name.as_bytes(), judged));
     }
 
     fn rename(
         &self,
-        _: &Request,
+        request: &Request,
         parent: INodeNo,
         name: &OsStr,
         new_parent: INodeNo,
@@ -352,11 +363,13 @@ impl Filesystem for Adapter {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
+        let judged = [(parent, name), (new_parent, new_name)]
+            .map(|(parent, name)| self.judged(request, parent, name));
         let (parent, name) = (ino(parent), name.as_bytes().to_vec());
         let (new_parent, new_name) = (ino(new_parent), new_name.as_bytes().to_vec());
         let rename = move |service: &dyn Service| {
             let mode = rename_mode(flags.bits())?;
-            service.rename((parent, &name), (new_parent, &new_name), mode)
+            service.rename((parent, &name), (new_parent, &new_name), mode, judged)
         };
         self.room.make(rename, move |renamed| reply_empty(reply, renamed));
     }
@@ -698,6 +711,14 @@ impl Adapter {
     }
 
     /// A name that is absent: inode 0, remembered as long as one that is there.
+    /// What the kernel has judged that a name leads to, in the call that it asks for. Of root it allows all.
+    fn judged(&self, request: &Request, parent: INodeNo, name: &OsStr) -> Judged {
+        if request.uid() == 0 {
+            return None;
+        }
+        self.looked.as_ref()?.judged(request.pid(), ino(parent), name.as_bytes())
+    }
+
     fn reply_absent(&self, reply: ReplyEntry) {
         let none = bare_attr(NO_NODE, file_type(FileKind::File));
         reply.entry(&self.keeps.entry(), &none, Generation(0));

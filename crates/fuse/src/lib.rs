@@ -23,6 +23,7 @@ mod fusermount;
 mod gate;
 mod groups;
 mod locked;
+mod looked;
 mod mapped;
 mod method;
 mod mount;

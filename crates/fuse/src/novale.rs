@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use novale_core::{
-    Attr, Ctx, Error, Fallocate, FileKind, Fs, Ino, NewInode, Node, Place, RenameMode, RoomTurn,
-    Seek, SetAttr, SetXattr, StatFs, XattrMode,
+    Attr, Ctx, Error, Fallocate, FileKind, Fs, Ino, Judged, NewInode, Node, Place, RenameMode,
+    RoomTurn, Seek, SetAttr, SetXattr, StatFs, XattrMode,
 };
 use novale_posix::{Changer, SET_ID, errno, hold_same, lookup_held, thread_hint, wall_clock_ns};
 
@@ -439,27 +439,35 @@ impl Service for Novale {
         self.held(&ctx, &linked)
     }
 
-    fn unlink(&self, parent: Ino, name: &[u8]) -> Reply<()> {
+    fn unlink(&self, parent: Ino, name: &[u8], judged: Judged) -> Reply<()> {
         if self.is_virtual(parent) {
             return by_number::forget(name);
         }
         let _pass = self.enter_name(parent, name)?;
-        self.done(self.fs.unlink(&Self::ctx(), Node::current(parent), name))
+        let parent = Node::current(parent);
+        self.done(self.fs.remove_judged(&Self::ctx(), parent, name, false, judged))
     }
 
-    fn rmdir(&self, parent: Ino, name: &[u8]) -> Reply<()> {
+    fn rmdir(&self, parent: Ino, name: &[u8], judged: Judged) -> Reply<()> {
         if self.is_virtual(parent) {
             return by_number::forget(name);
         }
         let _pass = self.enter_name(parent, name)?;
-        self.done(self.fs.rmdir(&Self::ctx(), Node::current(parent), name))
+        let parent = Node::current(parent);
+        self.done(self.fs.remove_judged(&Self::ctx(), parent, name, true, judged))
     }
 
-    fn rename(&self, from: (Ino, &[u8]), to: (Ino, &[u8]), mode: RenameMode) -> Reply<()> {
+    fn rename(
+        &self,
+        from: (Ino, &[u8]),
+        to: (Ino, &[u8]),
+        mode: RenameMode,
+        judged: [Judged; 2],
+    ) -> Reply<()> {
         let _pass = self.enter_name(from.0, from.1)?;
         self.refuse_name(to.0, to.1)?;
-        let (old, new) = (Node::current(from.0), Node::current(to.0));
-        self.done(self.fs.rename(&Self::ctx(), old, from.1, new, to.1, mode))
+        let [from, to] = [from, to].map(|(parent, name)| (Node::current(parent), name));
+        self.done(self.fs.rename_judged(&Self::ctx(), from, to, mode, judged))
     }
 
     fn open(&self, caller: Caller, ino: Ino, open: OpenRequest) -> Reply<Opened> {

@@ -8,7 +8,8 @@ use std::ops::Range;
 use std::time::Duration;
 
 use novale_core::{
-    Attr, Fallocate, FileKind, Ino, NewInode, Place, RenameMode, RoomTurn, Seek, StatFs, XattrMode,
+    Attr, Fallocate, FileKind, Ino, Judged, NewInode, Place, RenameMode, RoomTurn, Seek, StatFs,
+    XattrMode,
 };
 
 /// An errno, positive as in `<errno.h>`.
@@ -167,11 +168,17 @@ pub trait Service: Send + Sync + 'static {
     /// Gives an inode one more name and holds it once more.
     fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Reply<Attr>;
     /// Removes a name that is no directory's.
-    fn unlink(&self, parent: Ino, name: &[u8]) -> Reply<()>;
+    fn unlink(&self, parent: Ino, name: &[u8], judged: Judged) -> Reply<()>;
     /// Removes an empty directory.
-    fn rmdir(&self, parent: Ino, name: &[u8]) -> Reply<()>;
+    fn rmdir(&self, parent: Ino, name: &[u8], judged: Judged) -> Reply<()>;
     /// Renames.
-    fn rename(&self, from: (Ino, &[u8]), to: (Ino, &[u8]), mode: RenameMode) -> Reply<()>;
+    fn rename(
+        &self,
+        from: (Ino, &[u8]),
+        to: (Ino, &[u8]),
+        mode: RenameMode,
+        judged: [Judged; 2],
+    ) -> Reply<()>;
     /// Opens a file.
     fn open(&self, caller: Caller, ino: Ino, open: OpenRequest) -> Reply<Opened>;
     /// Opens a directory, under a number that its readers name until [`Service::closedir`].

@@ -294,7 +294,7 @@ fn nobody_empties_a_file_whom_landlock_forbids_it() {
     match status.ok().and_then(|status| status.code()) {
         Some(0) => assert_eq!(fs::read(mount.path("f")).unwrap(), b"kept"),
         Some(3) | None => {
-            println!("skipped: Landlock forbids emptying: no Landlock, or no python3")
+            println!("skipped: Landlock forbids emptying: no Landlock, or no python3");
         }
         other => panic!("it was not refused: {other:?}"),
     }

@@ -6,7 +6,9 @@ mod support;
 
 use std::sync::Arc;
 
-use novale_core::{Attr, Ctx, Error, FileKind, Fs, Ino, NewInode, Node, Place};
+use novale_core::{
+    Attr, Ctx, Error, FileKind, Fs, Ino, NewInode, Node, Place, RenameMode, SetAttr,
+};
 use novale_fuse::{Caller, Changes, Novale, OpenRequest, ReadFrom, Service, Settings};
 use support::{NOBODY, file_system};
 
@@ -38,8 +40,8 @@ fn an_inode_goes_with_its_last_hold_and_not_before() {
     service.link(made.ino, ROOT, b"g").unwrap();
     let (again, _) = service.create(ROOT, b"f", (&file, 0), OpenRequest::default()).unwrap();
     assert_eq!(again.ino, made.ino, "without O_EXCL an existing file is opened");
-    service.unlink(ROOT, b"f").unwrap();
-    service.unlink(ROOT, b"g").unwrap();
+    service.unlink(ROOT, b"f", None).unwrap();
+    service.unlink(ROOT, b"g", None).unwrap();
     service.forget(made.ino, 3);
     assert!(!is_gone(&fs, &made), "four holds were given out, three came back");
     service.forget(made.ino, 1);
@@ -93,6 +95,40 @@ fn nobody_opens_what_others_have_made_meanwhile() {
     assert!(is_gone(&fs, &closed) && !is_gone(&fs, &secret), "the one that was opened is held");
 }
 
+/// In a sticky directory the kernel had judged a user's own file, and a direct program renamed another user's over it
+/// before the request came: that one was removed, or replaced.
+#[test]
+fn what_the_kernel_has_not_judged_is_not_taken_away() {
+    let (fs, service) = service();
+    let root = Node::current(ROOT);
+    let make = |name: &[u8]| fs.create(&CTX, root, name, &new(FileKind::File, 0o600)).unwrap();
+    let (own, others, mine) = (make(b"own"), make(b"others"), make(b"mine"));
+    let folder = fs.create(&CTX, root, b"folder", &new(FileKind::Directory, 0o755)).unwrap();
+    let before = make(b"before");
+    // Elsewhere it makes no difference whose it is.
+    assert_eq!(service.unlink(ROOT, b"before", Some(Some(folder.ino))).err(), None);
+    assert!(is_gone(&fs, &before));
+    let sticky = SetAttr { mode: Some(0o1777), ..SetAttr::default() };
+    fs.setattr(&CTX, root, &sticky).unwrap();
+    let judged = |attr: &Attr| Some(Some(attr.ino));
+    let stale = Some(novale_fuse::Errno(libc::ESTALE));
+    let rename = |to: &[u8], target| {
+        let judged = [judged(&mine), target];
+        service.rename((ROOT, b"mine"), (ROOT, to), RenameMode::Replace, judged).err()
+    };
+    assert_eq!(service.unlink(ROOT, b"others", judged(&own)).err(), stale);
+    assert_eq!(service.rmdir(ROOT, b"folder", judged(&own)).err(), stale);
+    assert_eq!(rename(b"others", judged(&own)), stale);
+    // There was nothing.
+    assert_eq!(rename(b"others", Some(None)), stale);
+    service
+        .rename((ROOT, b"own"), (ROOT, b"x"), RenameMode::Replace, [judged(&mine), None])
+        .unwrap_err();
+    assert_eq!(rename(b"others", judged(&others)), None);
+    assert_eq!(service.unlink(ROOT, b"own", judged(&own)).err(), None);
+    assert_eq!(service.rmdir(ROOT, b"folder", judged(&folder)).err(), None);
+}
+
 #[test]
 fn a_listing_holds_what_was_taken_and_nothing_else() {
     let (fs, service) = service();
@@ -116,7 +152,7 @@ fn a_listing_holds_what_was_taken_and_nothing_else() {
     assert_eq!(taken.len(), 102);
     assert_eq!((&taken[0].0[..], &taken[1].0[..]), (&b"."[..], &b".."[..]));
     for n in 0..200 {
-        service.unlink(ROOT, format!("f{n}").as_bytes()).unwrap();
+        service.unlink(ROOT, format!("f{n}").as_bytes(), None).unwrap();
     }
     for attr in &made {
         service.forget(attr.ino, 1);

@@ -211,6 +211,10 @@ pub enum XattrMode {
     Neither,
 }
 
+/// What a kernel has found that a name leads to when it judged who may take it away: an inode, or nothing. Outside of
+/// a kernel, and where that is not known, none.
+pub type Judged = Option<Option<Ino>>;
+
 /// How `rename` treats an existing target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum RenameMode {

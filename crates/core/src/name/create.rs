@@ -6,7 +6,7 @@ use novale_pm::{Flushed, Purpose};
 
 use crate::base::error::{Error, Result};
 use crate::base::extent::Extent;
-use crate::base::types::{Attr, Ctx, NewInode, Node};
+use crate::base::types::{Attr, Ctx, Judged, NewInode, Node};
 use crate::fs::Fs;
 use crate::inode::dir_index::FoundName;
 use crate::inode::media;
@@ -27,6 +27,8 @@ use crate::op::{commit, load};
 use crate::seeded::{self, Bug};
 use crate::space::{Need, Wanted};
 
+/// Of such a directory's names only owners take any away.
+const STICKY: u32 = 0o1000;
 /// How often an operation looks its names up again because they changed before it had the locks.
 pub(crate) const NAME_TRIES: usize = 1 << 16;
 const SET_GID: u32 = 0o2000;
@@ -388,7 +390,23 @@ impl Fs {
     /// # Errors
     /// [`Error::NotFound`], [`Error::IsDirectory`]; [`Error::Stale`] when `parent` is gone.
     pub fn unlink(&self, ctx: &Ctx, parent: Node, name: &[u8]) -> Result<()> {
-        self.remove(ctx, parent, name, false).map(drop)
+        self.remove(ctx, parent, name, (false, None)).map(drop)
+    }
+
+    /// As [`Fs::unlink`], or [`Fs::rmdir`] of a directory, for a kernel that has judged what the name led to.
+    ///
+    /// # Errors
+    /// Those of [`Fs::unlink`] and [`Fs::rmdir`]; [`Error::Stale`] where the directory is sticky and the name leads to something
+    /// else by now.
+    pub fn remove_judged(
+        &self,
+        ctx: &Ctx,
+        parent: Node,
+        name: &[u8],
+        directory: bool,
+        judged: Judged,
+    ) -> Result<()> {
+        self.remove(ctx, parent, name, (directory, judged)).map(drop)
     }
 
     /// As [`Fs::unlink`], or [`Fs::rmdir`] of a directory, for a client without a kernel: says whether a kernel may
@@ -403,7 +421,7 @@ impl Fs {
         name: &[u8],
         directory: bool,
     ) -> Result<bool> {
-        let removed = self.remove(ctx, parent, name, directory)?;
+        let removed = self.remove(ctx, parent, name, (directory, None))?;
         Ok(removed.is_some_and(|ino| self.is_known_to_kernel(ctx, ino).is_ok_and(|known| known)))
     }
 
@@ -413,11 +431,17 @@ impl Fs {
     /// [`Error::NotFound`], [`Error::NotDirectory`], [`Error::NotEmpty`]; [`Error::Stale`] when
     /// `parent` is gone.
     pub fn rmdir(&self, ctx: &Ctx, parent: Node, name: &[u8]) -> Result<()> {
-        self.remove(ctx, parent, name, true).map(drop)
+        self.remove(ctx, parent, name, (true, None)).map(drop)
     }
 
     /// Removes a name; says which inode it was of where that is held.
-    fn remove(&self, ctx: &Ctx, parent: Node, name: &[u8], directory: bool) -> Result<Option<Ino>> {
+    fn remove(
+        &self,
+        ctx: &Ctx,
+        parent: Node,
+        name: &[u8],
+        (directory, judged): (bool, Judged),
+    ) -> Result<Option<Ino>> {
         dir::check_name(name)?;
         let call = self.begin(OpKind::Unlink, ctx)?;
         let mut stale = Stale::default();
@@ -440,6 +464,7 @@ impl Fs {
                 Some(now) if now.ino == found.ino => {
                     let inode = among(&locks, now.node())?;
                     now.check(dir, inode)?;
+                    is_as_judged(dir, judged, Some(now.ino))?;
                     self.remove_locked(&call, dir, name, now, inode, directory)?;
                     return Ok(is_held(inode).then_some(now.ino));
                 }
@@ -505,6 +530,13 @@ impl Fs {
             (false, _) => Ok(()),
         }
     }
+}
+
+/// Refuses to go on where a kernel has judged something else, and what a name leads to counts for who may take it
+/// away: in a sticky directory.
+pub(super) fn is_as_judged(dir: &Locked<'_>, judged: Judged, now: Option<Ino>) -> Result<()> {
+    let is_other = judged.is_some_and(|judged| judged != now);
+    if is_other && dir.view.mode_bits() & STICKY != 0 { Err(Error::Stale) } else { Ok(()) }
 }
 
 fn is_held(inode: &Locked<'_>) -> bool {

@@ -7,10 +7,10 @@ use novale_layout::{FileKind, Ino, JournalKind};
 use novale_pm::Flushed;
 
 use crate::base::error::{Error, Result};
-use crate::base::types::{Ctx, Node, RenameMode};
+use crate::base::types::{Ctx, Judged, Node, RenameMode};
 use crate::fs::Fs;
 use crate::inode::dir_index::FoundName;
-use crate::name::create::{NAME_TRIES, among, unlinked};
+use crate::name::create::{NAME_TRIES, among, is_as_judged, unlinked};
 use crate::name::dir;
 use crate::name::dir::Stale;
 use crate::name::transaction::{Add, DirChange, Few, InodeChange, few};
@@ -26,6 +26,7 @@ const DEPTH_MAX: usize = 1 << 20;
 struct Side<'a> {
     parent: Node,
     name: &'a [u8],
+    judged: Judged,
 }
 
 /// The two names of a rename as they were looked up.
@@ -33,6 +34,17 @@ struct Side<'a> {
 struct Pair {
     from: FoundName,
     to: Option<FoundName>,
+}
+
+impl Pair {
+    fn is_as_judged(
+        self,
+        (old, from): (&Locked<'_>, Side<'_>),
+        (new, to): (&Locked<'_>, Side<'_>),
+    ) -> Result<()> {
+        is_as_judged(old, from.judged, Some(self.from.ino))?;
+        is_as_judged(new, to.judged, self.to.map(|target| target.ino))
+    }
 }
 
 /// How a try to rename ended.
@@ -70,10 +82,28 @@ impl Fs {
         new_name: &[u8],
         mode: RenameMode,
     ) -> Result<()> {
+        let (from, to) = ((parent, name), (new_parent, new_name));
+        self.rename_judged(ctx, from, to, mode, [None; 2])
+    }
+
+    /// As [`Fs::rename`], for a kernel that has judged what the two names led to.
+    ///
+    /// # Errors
+    /// Those of [`Fs::rename`]; [`Error::Stale`] where one of them leads to something else by now, in a
+    /// sticky directory.
+    pub fn rename_judged(
+        &self,
+        ctx: &Ctx,
+        (parent, name): (Node, &[u8]),
+        (new_parent, new_name): (Node, &[u8]),
+        mode: RenameMode,
+        judged: [Judged; 2],
+    ) -> Result<()> {
         dir::check_name(name)?;
         dir::check_name(new_name)?;
         let call = self.begin(OpKind::Rename, ctx)?;
-        let (from, to) = (Side { parent, name }, Side { parent: new_parent, name: new_name });
+        let [from, to] = [(parent, name, judged[0]), (new_parent, new_name, judged[1])]
+            .map(|(parent, name, judged)| Side { parent, name, judged });
         let mut stale = [Stale::default(), Stale::default()];
         for _ in 0..NAME_TRIES {
             let pair = self.find_pair(&call, from, to)?;
@@ -141,6 +171,7 @@ impl Fs {
         if now != (Some(pair.from), pair.to) {
             return Ok(Tried::Changed);
         }
+        pair.is_as_judged((old, from), (new, to))?;
         if pair.to.is_some_and(|target| target.ino == pair.from.ino) {
             // Two names of one inode: nothing to do, but only now are they known to be two.
             return Ok(Tried::Done);
