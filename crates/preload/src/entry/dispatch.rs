@@ -36,10 +36,12 @@ const CWD: u64 = libc::AT_FDCWD as u64;
 /// first few: for other calls on the directories of the path.
 const ATTEMPTS: u32 = 256;
 const ATTEMPTS_AT_ONCE: u32 = 16;
+const PAUSE_NS: i64 = 100_000;
 /// The same of one that is stale to the kernel. It is so while any directory of the mount is being renamed to another
-/// one, which may be nearly always.
-const STALE_ATTEMPTS: u32 = 1024;
-const STALE_PAUSE: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 100_000 };
+/// one, which may be nearly always, and for as long as that one waits for the daemon: so many attempts with each
+/// pause, and eight pauses, each twice as long as the one before: three seconds in all.
+const STALE_ATTEMPTS: u32 = 128;
+const STALE_DOUBLINGS: u32 = 8;
 const NOFOLLOW: i32 = libc::AT_SYMLINK_NOFOLLOW;
 
 /// Calls of the kernel's that may be about what a descriptor itself leads to, and not a path from there.
@@ -172,22 +174,22 @@ pub(crate) fn look(number: i64, args: &Args, came: i32) -> Outcome {
 fn again_or_stale(number: i64, &[a, b, c, d, ..]: &Args) -> Outcome {
     let attempts = &current().stale_attempts;
     let made = attempts.load(Ordering::Relaxed);
-    if OF_PATHS.contains(&number) && made < STALE_ATTEMPTS {
+    if OF_PATHS.contains(&number) && made < STALE_ATTEMPTS * STALE_DOUBLINGS {
         attempts.store(made + 1, Ordering::Relaxed);
         match number {
             libc::SYS_rename => names::look_at_both((CWD, a), (CWD, b)),
             libc::SYS_renameat | libc::SYS_renameat2 => names::look_at_both((a, b), (c, d)),
             _ => {}
         }
-        pause();
+        pause(PAUSE_NS << (made / STALE_ATTEMPTS));
         return Outcome::Again;
     }
     Outcome::Done(fail(libc::ESTALE))
 }
 
 /// Waits a moment for others.
-fn pause() {
-    let pause = STALE_PAUSE;
+fn pause(nanoseconds: i64) {
+    let pause = libc::timespec { tv_sec: 0, tv_nsec: nanoseconds };
     table::outside(|| sys!(libc::SYS_nanosleep, &raw const pause, 0));
 }
 
@@ -258,7 +260,7 @@ fn while_stale(mut call: impl FnMut() -> Served) -> Served {
             return result;
         }
         if attempt >= ATTEMPTS_AT_ONCE {
-            pause();
+            pause(PAUSE_NS);
         }
     }
     Some(fail(libc::ENOENT))
