@@ -15,23 +15,28 @@ use novale_lab::clients::{
     DeathOptions, DeathSummary, Holding, Points, die_everywhere, die_holding, die_settling,
 };
 use novale_lab::diff::CoreOptions;
-use novale_lab::workload::parse_steps;
+use novale_lab::workload::{Step, parse_steps};
 use support::{FILE, cases, is_share, one_in, share};
 
-fn run(form: Form, lanes: u32, (points, stride): (Points, usize), power: bool) {
-    let core = CoreOptions::new(vec![4 << 20], lanes, form);
-    let mut options =
-        DeathOptions { core, points, stride: one_in(stride), first: 0, power, seed: 1 };
-    let (setup, victims) = cases();
+/// Lets a client die in each operation, at other ones of its points each time.
+fn all_die(setup: &[Step], victims: Vec<Step>, mut options: DeathOptions) -> DeathSummary {
     let mut total = DeathSummary::default();
     for victim in victims {
         options.first = (options.first + 1) % options.stride as u64;
-        match die_everywhere(&setup, &victim, &options) {
+        match die_everywhere(setup, &victim, &options) {
             Ok(summary) => total += summary,
-            Err(why) => panic!("{why}"),
+            Err(why) => panic!("{:?}, {:?}: {why}", options.core.update, options.points),
         }
     }
-    println!("{total:?}");
+    println!("{:?}, {:?}: {total:?}", options.core.update, options.points);
+    total
+}
+
+fn run(form: Form, lanes: u32, (points, stride): (Points, usize), power: bool) {
+    let core = CoreOptions::new(vec![4 << 20], lanes, form);
+    let options = DeathOptions { core, points, stride: one_in(stride), first: 0, power, seed: 1 };
+    let (setup, victims) = cases();
+    let total = all_die(&setup, victims, options);
     // One operation may be done at each of the stores that are tried of it, or at none.
     assert!(is_share() || (total.done > 0 && total.done < total.deaths));
 }
@@ -39,8 +44,7 @@ fn run(form: Form, lanes: u32, (points, stride): (Points, usize), power: bool) {
 /// A survivor has the file mapped that the victim changes.
 fn run_mapped((points, stride): (Points, usize), power: bool) {
     let core = CoreOptions::new(vec![2 << 20], 1, Form::Auto);
-    let mut options =
-        DeathOptions { core, points, stride: one_in(stride), first: 0, power, seed: 4 };
+    let options = DeathOptions { core, points, stride: one_in(stride), first: 0, power, seed: 4 };
     let setup = format!(
         "create /f {FILE}\nwrite /f offset=0 len=20000 fill=1\nmap /f slot=1\n\
          store @1 offset=0 len=9000 fill=2\nset /f size=14000\n"
@@ -57,15 +61,7 @@ fn run_mapped((points, stride): (Points, usize), power: bool) {
         flush /f page=0 pages=9
         map /f slot=2";
     let setup = parse_steps(&setup).unwrap();
-    let mut total = DeathSummary::default();
-    for victim in parse_steps(victims).unwrap() {
-        options.first = (options.first + 1) % options.stride as u64;
-        match die_everywhere(&setup, &victim, &options) {
-            Ok(summary) => total += summary,
-            Err(why) => panic!("{why}"),
-        }
-    }
-    println!("{total:?}");
+    let total = all_die(&setup, parse_steps(victims).unwrap(), options);
     assert!(total.done > 0 && total.done < total.deaths);
 }
 
@@ -108,16 +104,8 @@ fn while_they_overwrite() {
     for update in UpdatePolicy::ALL {
         let core = CoreOptions { update, ..CoreOptions::new(vec![2 << 20], 1, Form::Auto) };
         let (points, stride) = (Points::Pool, one_in(2));
-        let mut options = DeathOptions { core, points, stride, first: 0, power: true, seed: 5 };
-        let mut total = DeathSummary::default();
-        for victim in parse_steps(victims).unwrap() {
-            options.first = (options.first + 1) % options.stride as u64;
-            match die_everywhere(&setup, &victim, &options) {
-                Ok(summary) => total += summary,
-                Err(why) => panic!("{update:?}: {why}"),
-            }
-        }
-        println!("{update:?}: {total:?}");
+        let options = DeathOptions { core, points, stride, first: 0, power: true, seed: 5 };
+        let total = all_die(&setup, parse_steps(victims).unwrap(), options);
         assert!(total.done > 0 && total.done < total.deaths);
     }
 }
@@ -302,17 +290,8 @@ fn run_buffered((points, stride): (Points, usize), power: bool) {
         link /g /h\ncopy /g /f from=50 to=3000 len=2000\npunch /f offset=100 len=9000\nmap /f slot=2";
     let core =
         CoreOptions { mode: Mode::Buffered, ..CoreOptions::new(vec![2 << 20], 1, Form::Auto) };
-    let mut options =
-        DeathOptions { core, points, stride: one_in(stride), first: 0, power, seed: 5 };
-    let mut total = DeathSummary::default();
-    for victim in share(parse_steps(victims).unwrap()) {
-        options.first = (options.first + 1) % options.stride as u64;
-        match die_everywhere(&setup, &victim, &options) {
-            Ok(summary) => total += summary,
-            Err(why) => panic!("{why}"),
-        }
-    }
-    println!("{total:?}");
+    let options = DeathOptions { core, points, stride: one_in(stride), first: 0, power, seed: 5 };
+    let total = all_die(&setup, share(parse_steps(victims).unwrap()), options);
     assert!(is_share() || (total.done > 0 && total.done < total.deaths));
 }
 
@@ -330,16 +309,8 @@ fn while_files_have_no_name() {
     for (points, stride) in [(Points::Pool, 1), (Points::Arena, one_in(7))] {
         let core = CoreOptions::new(vec![2 << 20], 1, Form::Auto);
         // A power cut ends what has no name, whatever was done to it.
-        let mut options = DeathOptions { core, points, stride, first: 0, power: false, seed: 8 };
-        let mut total = DeathSummary::default();
-        for victim in share(parse_steps(victims).unwrap()) {
-            options.first = (options.first + 1) % options.stride as u64;
-            match die_everywhere(&setup, &victim, &options) {
-                Ok(summary) => total += summary,
-                Err(why) => panic!("{points:?}: {why}"),
-            }
-        }
-        println!("{points:?}: {total:?}");
+        let options = DeathOptions { core, points, stride, first: 0, power: false, seed: 8 };
+        let total = all_die(&setup, share(parse_steps(victims).unwrap()), options);
         assert!(is_share() || (total.done > 0 && total.done < total.deaths));
     }
 }
@@ -357,14 +328,7 @@ fn while_they_are_refused() {
     for (points, power) in [(Points::Pool, true), (Points::Arena, false)] {
         let core = CoreOptions::new(vec![2 << 20], 1, Form::Auto);
         let options = DeathOptions { core, points, stride: 1, first: 0, power, seed: 7 };
-        let mut total = DeathSummary::default();
-        for victim in parse_steps(refused).unwrap() {
-            match die_everywhere(&setup, &victim, &options) {
-                Ok(summary) => total += summary,
-                Err(why) => panic!("{points:?}: {why}"),
-            }
-        }
-        println!("{points:?}: {total:?}");
+        let total = all_die(&setup, parse_steps(refused).unwrap(), options);
         assert!(total.deaths > 5 && total.done == 0, "{total:?}");
     }
 }
