@@ -710,7 +710,6 @@ impl Adapter {
         );
     }
 
-    /// A name that is absent: inode 0, remembered as long as one that is there.
     /// What the kernel has judged that a name leads to, in the call that it asks for. Of root it allows all.
     fn judged(&self, request: &Request, parent: INodeNo, name: &OsStr) -> Judged {
         if request.uid() == 0 {
@@ -719,6 +718,7 @@ impl Adapter {
         self.looked.as_ref()?.judged(request.pid(), ino(parent), name.as_bytes())
     }
 
+    /// A name that is absent: inode 0, remembered as long as one that is there.
     fn reply_absent(&self, reply: ReplyEntry) {
         let none = bare_attr(NO_NODE, file_type(FileKind::File));
         reply.entry(&self.keeps.entry(), &none, Generation(0));
