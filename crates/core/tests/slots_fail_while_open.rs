@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use novale_core::{
-    Ctx, Error, Fs, Ino, MkfsOptions, NewInode, Node, OpenOptions, Placement, Result, Serial,
-    SetXattr, UpdatePolicy, check, inspect, mkfs, saved_wear,
+    BufferRules, Ctx, Error, Fs, Ino, MkfsOptions, Mode, NewInode, Node, OpenOptions, Placement,
+    Result, Serial, SetXattr, UpdatePolicy, check, inspect, mkfs, saved_wear,
 };
 use novale_layout::{FileKind, PmAddr, RoFeature, SUPERBLOCK_BYTES, Superblock};
 use novale_pm::{Pm, PmOptions, SlotSpec, survive_failing_slots};
@@ -172,6 +172,32 @@ fn the_wear_of_the_other_slot_is_kept() {
     let info = inspect(&pm).unwrap();
     assert!(!info.clean);
     assert!(saved_wear(&pm, &info).unwrap()[0] >= counted);
+}
+
+/// What is buffered for the slots that are left is written back by who closes the pool, once one has failed.
+#[test]
+fn what_is_buffered_for_the_other_slot_is_kept() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let buffered = OpenOptions {
+        placement: Placement::Single,
+        mode: Some(Mode::Buffered),
+        buffer_rules: BufferRules { has_model: false, ..BufferRules::default() },
+        now_ns: 2,
+        ..OpenOptions::default()
+    };
+    let fs = open_as(made(dir.path()), &buffered);
+    let file = create(&fs, &CTX, Ino::ROOT, "f", FileKind::File).unwrap();
+    fs.write(&CTX, file, 0, &[7; 10_000]).unwrap();
+    cut(dir.path(), 1);
+    fs.pm().set_failed(0b10);
+    assert!(matches!(fs.close(), Err(Error::Lost(at)) if at.slot() == 1));
+    drop(fs);
+    let [left, _] = paths(dir.path()).map(|path| Some(SlotSpec::new(path)));
+    let pm = Pm::open_some(&[left, None]).unwrap();
+    let fs = open_as(pm, &OpenOptions { read_only: true, now_ns: 3, ..OpenOptions::default() });
+    let mut read = [0; 10_001];
+    assert_eq!(fs.read(&CTX, file, 0, &mut read).unwrap(), 10_000);
+    assert_eq!(read[..10_000], [7; 10_000]);
 }
 
 /// Files of which only second copies of pages lay in the slot that is missing could not be read, and a check did not
