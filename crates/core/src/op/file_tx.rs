@@ -119,7 +119,6 @@ struct NewAttrs {
     attrs: Attrs,
     atime_ns: i64,
     xattrs: Option<ReadyXattrs>,
-    is_stored: bool,
 }
 
 impl<'a> FileTx<'a> {
@@ -249,7 +248,7 @@ impl<'a> FileTx<'a> {
             attrs.xattrs = ready.set;
             self.is_single &= !ready.has_pages() || seeded::is_on(Bug::XattrsNotFenced);
         }
-        self.attrs = Some(Box::new(NewAttrs { attrs, atime_ns, xattrs, is_stored: false }));
+        self.attrs = Some(Box::new(NewAttrs { attrs, atime_ns, xattrs }));
         Ok(())
     }
 
@@ -274,7 +273,7 @@ impl<'a> FileTx<'a> {
     /// As [`FileTx::room`], for these entries.
     pub(crate) fn room_for(&mut self, entries: &[Entry]) -> Result<()> {
         let attrs = std::iter::repeat_n(1, usize::from(self.attrs.is_some()));
-        self.room_of(attrs.chain(entries.iter().map(|entry| entry.lines() as u64)), Need::Release)
+        self.room_of(entries.iter().map(|entry| entry.lines() as u64).chain(attrs), Need::Release)
     }
 
     /// Room for the new pages to be mapped from `first_page` on: in the log, in the index and in the
@@ -297,11 +296,10 @@ impl<'a> FileTx<'a> {
         Ok(())
     }
 
-    /// Appends the entry of the attributes, ahead of all others.
+    /// Appends the entry of the attributes, behind all others.
     #[inline]
     fn store_attrs(&mut self) {
-        if let Some(new) = self.attrs.as_deref_mut().filter(|new| !new.is_stored) {
-            new.is_stored = true;
+        if let Some(new) = self.attrs.as_deref() {
             self.has_rest = true;
             if let Some(xattrs) = &new.xattrs {
                 let stored = xattrs.store(&self.fs.pm, &self.file.id, self.next.op_seq);
@@ -316,7 +314,6 @@ impl<'a> FileTx<'a> {
     /// Appends an entry.
     pub(crate) fn entry(&mut self, entry: &Entry) {
         self.has_rest = true;
-        self.store_attrs();
         if let Entry::Write { file_page, count, .. } = *entry {
             self.ends_pairs(file_page.get()..write_end(file_page.get(), count));
         }
@@ -363,7 +360,6 @@ impl<'a> FileTx<'a> {
     /// Appends the entries that map the new pages from `file_page` on, with their checksums.
     #[inline]
     pub(crate) fn map_taken(&mut self, mut file_page: u64, mut sums: &[u32]) {
-        self.store_attrs();
         (self.has_rest, self.sums_data) = (true, self.sums_data || !sums.is_empty());
         self.ends_pairs(file_page..file_page + self.taken.extents.pages());
         let Some(log) = &mut self.log else { return };
