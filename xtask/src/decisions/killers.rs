@@ -35,6 +35,7 @@ const SHARED: &[&str] = &[
     "clients_die_at_each_store: and_the_power_fails_then_behind_a_death_in_the_arena",
     "clients_die_at_each_store: while_their_writes_are_buffered",
     "clients_die_at_each_store: and_are_settled_for_while_their_writes_are_buffered",
+    "clients_die_at_each_store: and_so_does_who_settles_for_them",
 ];
 /// So many: one operation each, and of tests of fewer some shares are empty.
 const SHARES: usize = 36;
