@@ -228,6 +228,8 @@ pub enum Bug {
     ReleasedLost,
     /// Settling gives that back though the client was giving it back itself.
     ReleasedTwice,
+    /// Who settles does not note that it gives the operation's own pages back.
+    OwnGivenTwice,
     /// The first line of a page that leaves a slot stays in the cache.
     EmptiedLineCached,
     /// A page that leaves a slot is named where it goes to before it is durable there.

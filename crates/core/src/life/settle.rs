@@ -241,10 +241,6 @@ impl Fs {
         if kind_in(record.kind) == OpKind::Rename as u32 {
             self.find_parents(&holdings)?;
         }
-        if !giving {
-            // What was noted and not begun is among its own: nobody is to give it once more.
-            recovery.note_word(record, GIVEN, u64::MAX)?;
-        }
         recovery.set_phase(record, Phase::Freeing)?;
         // Before anything is given: where a lane is locked, nobody has settled for this operation before.
         self.free_lanes(recovery, record)?;
@@ -253,7 +249,9 @@ impl Fs {
             self.allocator.give_extent(self.arena(), op, extent)?;
         }
         // All of its list is given, and of its own pages nobody is to say again which they are.
-        recovery.note_word(record, GIVEN, u64::MAX)?;
+        if !seeded::is_on(Bug::OwnGivenTwice) {
+            recovery.note_word(record, GIVEN, u64::MAX)?;
+        }
         for extent in own.iter() {
             self.allocator.give_extent(self.arena(), op, extent)?;
         }

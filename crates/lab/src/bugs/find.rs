@@ -22,7 +22,7 @@ const RUNS_MAX: usize = 40;
 pub fn find(seeded: &SeededBug, campaign: &Campaign, stop: &Arc<AtomicBool>) -> Option<String> {
     match seeded.by {
         By::PowerCut => find_cut(seeded.bug, campaign, stop),
-        By::Death | By::ArenaDeath => {
+        By::Death | By::ArenaDeath | By::SettlerDeath => {
             let begun = Instant::now();
             let is_over = || begun.elapsed() >= campaign.time || stop.load(Ordering::Relaxed);
             find_death((seeded.bug, seeded.by), campaign.seed, &is_over)

@@ -8,7 +8,7 @@ use novale_core::seeded::{Bug, switch};
 
 use super::table::{By, SeededBug};
 use crate::campaign::{Case, parse_replay};
-use crate::clients::{DeathOptions, Points, die_everywhere};
+use crate::clients::{DeathOptions, Points, die_everywhere, die_settling};
 use crate::crash::explore;
 use crate::diff::panic_text;
 use crate::images::{CutRepair, Image, Pools, RepairTask};
@@ -18,6 +18,8 @@ use crate::watchdog::Watchdog;
 const PATIENCE: Duration = Duration::from_secs(300);
 /// A client dies at one of so many stores to the arena: what repeats every few of them is met everywhere.
 const ARENA_STRIDE: usize = 7;
+/// The store to the arena that a client dies at whose settlers die: it has taken pages, and committed nothing.
+const SETTLED_AT: u64 = 30;
 /// Images of a cut that are repaired.
 const IMAGES_AT_A_FENCE: usize = 20;
 
@@ -83,14 +85,12 @@ pub(super) enum Subject {
 impl Subject {
     /// Reads the file of a bug that is caught so.
     pub(super) fn parse(by: By, text: &str) -> Result<Self, String> {
-        match by {
-            By::PowerCut | By::Death | By::ArenaDeath => parse_replay(text).map(Self::Case),
-            By::Repair => {
-                let mut lines = text.lines().filter(|line| !line.starts_with('#'));
-                let line = lines.next().ok_or("it has no repair")?;
-                line.parse().map(Self::Repair)
-            }
+        if by != By::Repair {
+            return parse_replay(text).map(Self::Case);
         }
+        let mut lines = text.lines().filter(|line| !line.starts_with('#'));
+        let line = lines.next().ok_or("it has no repair")?;
+        line.parse().map(Self::Repair)
     }
 }
 
@@ -106,7 +106,7 @@ fn run(by: By, subject: &Subject) -> Result<u64, String> {
     let (case, points) = match (subject, by) {
         (Subject::Repair(task), _) => return cut_repair(task),
         (Subject::Case(case), By::Death) => (case, Points::Pool),
-        (Subject::Case(case), By::ArenaDeath) => (case, Points::Arena),
+        (Subject::Case(case), By::ArenaDeath | By::SettlerDeath) => (case, Points::Arena),
         (Subject::Case(case), By::PowerCut | By::Repair) => {
             let summary = explore(&case.steps, &case.options);
             return summary.map(|summary| summary.images).map_err(|failure| failure.to_string());
@@ -119,6 +119,9 @@ fn run(by: By, subject: &Subject) -> Result<u64, String> {
     // Of the many stores to the arena some; and what is wrong there shows without a power cut.
     let (stride, power) = if points == Points::Arena { (ARENA_STRIDE, false) } else { (1, true) };
     let deaths = DeathOptions { core, points, stride, first: 0, power, seed };
+    if by == By::SettlerDeath {
+        return die_settling(setup, (victim, SETTLED_AT), &deaths).map(|summary| summary.images);
+    }
     die_everywhere(setup, victim, &deaths).map(|summary| summary.images)
 }
 

@@ -28,6 +28,8 @@ pub enum By {
     Death,
     /// A client dies at stores to the arena of its last step, and another settles.
     ArenaDeath,
+    /// A client dies in its last step, one that settles for it at stores to the arena, and another settles.
+    SettlerDeath,
     /// A damaged pool is repaired, and the power is cut at the fences of that: a line with `safe` or
     /// `salvage` and a recipe.
     Repair,
@@ -161,6 +163,7 @@ pub const BUGS: &[SeededBug] = &[
     bug!("buffered-in-part", BufferedInPart, ArenaDeath, "DESIGN 3, HiNFS", "a buffered write changes the file's blocks before it has happened"),
     bug!("access-counts-early", AccessCountsEarly, PowerCut, "SPEC, access time", "an access time counts before it is stored: one that was replaced comes back"),
     bug!("released-lost", ReleasedLost, Death, "DESIGN 5", "settling does not give back what a dead client's commit has freed"),
+    bug!("own-given-twice", OwnGivenTwice, SettlerDeath, "DESIGN 5", "settling frees the pages again that a settler who died had freed"),
     bug!("released-twice", ReleasedTwice, ArenaDeath, "DESIGN 5", "settling gives back what a dead client's commit has freed, though the client had begun to"),
     bug!("emptied-line-cached", EmptiedLineCached, PowerCut, "DESIGN 5", "the first line of a page that leaves a slot is not flushed"),
 ];
