@@ -72,6 +72,15 @@ fn what_was_published_is_there_and_nothing_else() {
     is_whole(&scratch, &slot);
 }
 
+/// What was zeroed and copied by a descriptor did not show in replicas, nor what another replica of the process had
+/// published; what was moved in the file stood at its old place.
+#[test]
+fn replicas_show_what_the_process_changes_by_a_descriptor() {
+    let Some((scratch, slot)) = mounted("by_a_descriptor") else { return };
+    succeeds(&task(&scratch, Some("atomic"), "changed_by_descriptor").output().unwrap());
+    is_whole(&scratch, &slot);
+}
+
 /// Each `execve` that failed left the pool once more in the address space, as the thread that gives way might look
 /// at it.
 #[test]
@@ -634,6 +643,49 @@ mod tasks {
             assert_eq!(libc::mprotect(at, PAGE, access | libc::PROT_WRITE), -1);
             assert_eq!(libc::munmap(at, PAGE), 0);
         }
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn changed_by_descriptor() {
+        let path = place().join("file");
+        fs::write(&path, (0..4).flat_map(|page| [b'a' + page; PAGE]).collect::<Vec<u8>>()).unwrap();
+        let file = open(&path);
+        let (one, other) = (map(&file, 4 * PAGE), map(&file, 4 * PAGE));
+        // The kernel has made a copy of each page.
+        for page in 0..4 {
+            (one[page * PAGE], other[page * PAGE + 1]) = (b'1', b'2');
+        }
+        let change = |mode, page: usize| unsafe {
+            let (at, len) = ((page * PAGE).cast_signed() as i64, PAGE.cast_signed() as i64);
+            match libc::fallocate(file.as_raw_fd(), mode, at, len) {
+                0 => 0,
+                _ => std::io::Error::last_os_error().raw_os_error().unwrap(),
+            }
+        };
+        assert_eq!(change(libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE, 0), 0);
+        assert_eq!(change(libc::FALLOC_FL_ZERO_RANGE, 1), 0);
+        let (mut from, mut to) = (3 * PAGE.cast_signed() as i64, 2 * PAGE.cast_signed() as i64);
+        let copied = unsafe {
+            let fd = file.as_raw_fd();
+            libc::copy_file_range(fd, &raw mut from, fd, &raw mut to, PAGE, 0)
+        };
+        assert_eq!(copied, PAGE.cast_signed());
+        for replica in [&*one, &*other] {
+            assert!(replica[..2 * PAGE].iter().all(|byte| *byte == 0));
+            assert!(replica[2 * PAGE..3 * PAGE].iter().all(|byte| *byte == b'd'));
+        }
+        for moves in [libc::FALLOC_FL_COLLAPSE_RANGE, libc::FALLOC_FL_INSERT_RANGE] {
+            assert_eq!(change(moves, 1), libc::EBUSY);
+        }
+        // Published of the one, and shown in the other, where what was stored and not published yet stays.
+        (other[3 * PAGE + 10], one[3 * PAGE + 20]) = (b'3', b'4');
+        sync(one);
+        let shown = [0, 1, 2, 10, 20].map(|at| other[3 * PAGE + at]);
+        assert_eq!(shown, *b"12d34");
+        sync(other);
+        assert_eq!(read(&file, 3 * PAGE, 3), b"12d");
+        assert_eq!([one[3 * PAGE + 1], one[3 * PAGE + 10]], *b"23");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use novale_core::{Error, Fs, Node, Place, SetAttr, UpdatePolicy};
+use novale_core::{Error, Fallocate, Fs, Node, Place, SetAttr, UpdatePolicy};
 use novale_posix::report::Why;
 use novale_posix::{Target, Whence, Written};
 
@@ -121,10 +121,17 @@ impl File {
 
     /// Copies, and has the access recorded as [`File::read_bytes`] does.
     pub(crate) fn copy_bytes(&self, from: Place, to: Place, len: u64) -> Result<u64, Error> {
-        if self.description.flags() & libc::O_NOATIME != 0 {
-            return self.fs.copy_range_peeking(&ctx(), from, to, len);
+        let maps = if maps::has_replicas() { maps::some() } else { None };
+        let copied = if self.description.flags() & libc::O_NOATIME != 0 {
+            self.fs.copy_range_peeking(&ctx(), from, to, len)?
+        } else {
+            self.fs.copy_range(&ctx(), from, to, len)?
+        };
+        if let Some(maps) = maps {
+            let file = (self.description.mount(), to.ino);
+            replicas::changed(&maps, self.fs, file, &(to.offset..to.offset + copied));
         }
-        self.fs.copy_range(&ctx(), from, to, len)
+        Ok(copied)
     }
 
     fn read(&self, at: u64, len: u64, offset: u64) -> Result<usize, Refused> {
@@ -153,6 +160,22 @@ impl File {
     /// Whether all writes of the file are durable when they return, in any mode.
     fn syncs(&self) -> bool {
         self.description.flags() & libc::O_DSYNC != 0 || mounts::syncs(self.description.mount())
+    }
+
+    /// Where a replica shows the file nothing is moved in it: what is stored there and not published yet has its place.
+    fn fallocate(&self, mode: Fallocate, offset: u64, len: u64) -> Result<(), Error> {
+        let ino = self.description.ino();
+        let file = (self.description.mount(), ino);
+        let maps = if maps::has_replicas() { maps::some() } else { None };
+        let maps = maps.filter(|maps| replicas::are_of(maps, file));
+        if maps.is_some() && matches!(mode, Fallocate::CollapseRange | Fallocate::InsertRange) {
+            return Err(Error::Pinned);
+        }
+        self.fs.fallocate(&ctx(), ino, mode, offset, len)?;
+        if let Some(maps) = maps {
+            replicas::changed(&maps, self.fs, file, &(offset..offset + len));
+        }
+        Ok(())
     }
 
     fn write(&self, bytes: &[u8], to: Target, durable: bool) -> Result<Written, Refused> {
@@ -728,7 +751,7 @@ pub(crate) fn fallocate(args: &Args) -> Served {
     if let Some(why) = file.left_to_kernel() {
         return served(&file, Err(Refused::ByKernel(why)));
     }
-    let done = file.fs.fallocate(&ctx(), file.description.ino(), mode, offset, len);
+    let done = file.fallocate(mode, offset, len);
     if done.is_ok() {
         file.grew(offset + len);
     }

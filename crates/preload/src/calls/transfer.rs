@@ -185,7 +185,7 @@ fn copy(args: &Args) -> Served {
     let [from, from_at, to, to_at, count, _] = *args;
     let plain = |fd| data::file(fd).filter(|file| !file.description.is(SHARED));
     let (source, target) = (plain(from)?, plain(to)?);
-    if target.left_to_kernel().is_some() || maps::has_replicas() {
+    if target.left_to_kernel().is_some() {
         return None;
     }
     let start = |file: &File, at| match at {

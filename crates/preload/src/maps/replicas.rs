@@ -8,6 +8,7 @@
 //! base and replica as well.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use novale_core::{Error, Fs, Ino, Piece};
 
@@ -167,10 +168,38 @@ pub(crate) fn publish(maps: &Maps, range: &Range<u64>) -> Result<(), Ret> {
             bytes.iter().map(|(offset, bytes)| Piece { offset: *offset, bytes }).collect();
         fs.write_scattered(&ctx(), ino, &pieces).map_err(failed)?;
         for (part, change) in &found {
+            show_to_others(maps, part, change);
             put(part, change.offset, &change.bytes);
         }
     }
     Ok(())
+}
+
+/// Shows what was published of one replica in the others of the file, byte by byte: what lies between two changes
+/// may be older than what was stored there.
+fn show_to_others(maps: &Maps, from: &Part, change: &Change) {
+    let others = || {
+        let of_file = maps.parts().iter().filter(|part| file_of(part) == file_of(from));
+        of_file.filter(|part| !Arc::ptr_eq(&part.of, &from.of))
+    };
+    let range = change.offset..change.offset + change.bytes.len() as u64;
+    let Some(old) = from.of.base.as_ref().and_then(|base| base.bytes(&range)) else { return };
+    if others().next().is_none() {
+        return;
+    }
+    let mut at = 0;
+    for stored in old
+        .iter()
+        .zip(&change.bytes)
+        .collect::<Vec<_>>()
+        .chunk_by(|one, other| (one.0 == one.1) == (other.0 == other.1))
+    {
+        let piece = change.bytes.get(at..at + stored.len()).unwrap_or_default();
+        if stored.first().is_some_and(|(old, new)| old != new) {
+            others().for_each(|part| show(part, change.offset + at as u64, piece));
+        }
+        at += stored.len();
+    }
 }
 
 fn file_of(part: &Part) -> (usize, Ino) {
@@ -187,22 +216,54 @@ fn put(part: &Part, offset: u64, bytes: &[u8]) {
 
 /// This process has written to a file: its replicas show it.
 pub(crate) fn wrote(maps: &Maps, file: (usize, Ino), offset: u64, bytes: &[u8]) {
-    for part in maps.parts().iter().filter(|part| file_of(part) == file) {
-        let end = offset + bytes.len() as u64;
-        let range = part.offset.max(offset)..(part.offset + part.len).min(end);
-        if part.of.base.is_none() || range.is_empty() {
-            continue;
-        }
-        let [from, to] = [range.start, range.end].map(|at| usize::try_from(at - offset));
-        let (Ok(from), Ok(to)) = (from, to) else { continue };
-        let piece = bytes.get(from..to).unwrap_or_default();
-        put(part, range.start, piece);
-        // A page that the kernel has copied does not show the base.
-        let at = part.start + (range.start - part.offset);
-        if guard::readable_now(at, piece.len()).is_some_and(|shown| shown != piece)
-            && let Some(shown) = guard::writable_now(at, piece.len())
-        {
-            shown.copy_from_slice(piece);
+    for part in of_file(maps, file) {
+        show(part, offset, bytes);
+    }
+}
+
+/// Whether the process has a replica of a file.
+pub(crate) fn are_of(maps: &Maps, file: (usize, Ino)) -> bool {
+    of_file(maps, file).next().is_some()
+}
+
+fn of_file(maps: &Maps, file: (usize, Ino)) -> impl Iterator<Item = &Part> {
+    maps.parts().iter().filter(move |part| part.of.base.is_some() && file_of(part) == file)
+}
+
+/// Shows bytes of the file in a replica, as far as it has their place.
+fn show(part: &Part, offset: u64, bytes: &[u8]) {
+    let end = offset + bytes.len() as u64;
+    let range = part.offset.max(offset)..(part.offset + part.len).min(end);
+    if range.is_empty() {
+        return;
+    }
+    let [from, to] = [range.start, range.end].map(|at| usize::try_from(at - offset));
+    let (Ok(from), Ok(to)) = (from, to) else { return };
+    let piece = bytes.get(from..to).unwrap_or_default();
+    put(part, range.start, piece);
+    // A page that the kernel has copied does not show the base.
+    let at = part.start + (range.start - part.offset);
+    if guard::readable_now(at, piece.len()).is_some_and(|shown| shown != piece)
+        && let Some(shown) = guard::writable_now(at, piece.len())
+    {
+        shown.copy_from_slice(piece);
+    }
+}
+
+/// This process has changed bytes of a file that it had not at hand: its replicas show what is there now.
+pub(crate) fn changed(maps: &Maps, fs: &Fs, file: (usize, Ino), range: &Range<u64>) {
+    for part in of_file(maps, file) {
+        let end = range.end.min(part.offset + part.len);
+        let mut at = range.start.max(part.offset);
+        while at < end {
+            let stop = (at / PAGE * PAGE + PAGE).min(end);
+            let mut page = [0; PAGE_BYTES];
+            let len = usize::try_from(stop - at).unwrap_or(0);
+            let bytes = page.get_mut(..len).unwrap_or_default();
+            if fs.read(&ctx(), file.1, at, bytes).is_ok() {
+                show(part, at, bytes);
+            }
+            at = stop;
         }
     }
 }
