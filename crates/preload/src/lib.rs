@@ -69,7 +69,7 @@ extern "C" fn start(_count: c_int, _args: *const *const c_char, environment: *co
     let _inside = Inside::new();
     // SAFETY: the loader hands over the list, before anything else runs.
     unsafe { settings::begin(environment) };
-    if settings::value(Variable::Mounts).is_none() {
+    if settings::value(Variable::Mounts).is_none() || begun::is_in_valgrind() {
         return;
     }
     if let Some(path) = settings::value(Variable::Report) {

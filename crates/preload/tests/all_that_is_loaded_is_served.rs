@@ -75,6 +75,26 @@ fn strict_refuses_what_cannot_load_the_library() {
     is_whole(&scratch, &slot);
 }
 
+/// The library's own calls and its change of stacks were errors of the program to valgrind, so that tests which run it
+/// with `--error-exitcode` failed.
+#[test]
+fn valgrind_finds_errors_of_the_program_alone() {
+    let Some((scratch, slot)) = mounted("valgrind") else { return };
+    if Command::new("valgrind").arg("--version").output().is_err() {
+        println!("skipped: valgrind_finds_errors_of_the_program_alone: no valgrind");
+        return;
+    }
+    let (from, to) = (scratch.in_dir("from"), scratch.in_dir("to"));
+    fs::write(&from, "kept").unwrap();
+    let mut command = direct(&scratch, Path::new("valgrind"));
+    command
+        .args(["--quiet", "--error-exitcode=9", "--trace-children=yes", "cp"])
+        .args([&from, &to]);
+    succeeds(&command.output().unwrap());
+    assert_eq!(fs::read(&to).unwrap(), b"kept");
+    is_whole(&scratch, &slot);
+}
+
 /// How it went wrong: the folder was that of the `HOME` of each process, and git's tests, which set it,
 /// found a file there that nobody knew of.
 #[test]

@@ -41,6 +41,31 @@ pub(crate) fn is_as_begun() -> bool {
     confinement::confinement().as_bytes() == begun()
 }
 
+/// Whether valgrind runs the program: it sees calls here change the stack under the program, and reports each of them
+/// as an error of the program's. The instructions, which do nothing elsewhere, are its own way of being asked
+/// (`RUNNING_ON_VALGRIND` of `valgrind.h`).
+#[inline]
+pub(crate) fn is_in_valgrind() -> bool {
+    const RUNNING_ON_VALGRIND: u64 = 0x1001;
+    let request = [RUNNING_ON_VALGRIND, 0, 0, 0, 0, 0];
+    let mut answer: u64 = 0;
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: turns a register all the way round, and exchanges one with itself.
+    unsafe {
+        std::arch::asm!(
+            "rol rdi, 3",
+            "rol rdi, 13",
+            "rol rdi, 61",
+            "rol rdi, 51",
+            "xchg rbx, rbx",
+            in("rax") request.as_ptr(),
+            inout("rdx") answer,
+            options(nostack)
+        );
+    }
+    answer != 0
+}
+
 /// Whether the users are those that there were for `novale run`: asked before a pool is joined, in each process,
 /// since the call that makes one may give it others.
 pub(crate) fn has_its_users() -> bool {
