@@ -423,14 +423,20 @@ impl<'a> View<'a> {
             return Ok(());
         }
         self.apply(arena, first)?;
-        self.forget_pending();
-        for off in chain(arena, first)? {
-            let block = Block::at(arena, off)?;
-            let is_used = self.buffer().get(arena, block.page())? == off.raw();
-            let unused = if is_used { Off::from_raw(block.get(REPLACED)) } else { off };
-            if !unused.is_null() {
+        let blocks = chain(arena, first)?;
+        for off in &blocks {
+            let block = Block::at(arena, *off)?;
+            let replaced = Off::from_raw(block.get(REPLACED));
+            if !replaced.is_null() {
                 block.set(REPLACED, 0);
-                buffer.give(arena, unused)?;
+                buffer.give(arena, replaced)?;
+            }
+        }
+        // Its own blocks stay as long as it may be applied again.
+        self.forget_pending();
+        for off in blocks {
+            if self.buffer().get(arena, Block::at(arena, off)?.page())? != off.raw() {
+                buffer.give(arena, off)?;
             }
         }
         Ok(())

@@ -179,15 +179,14 @@ impl Fs {
         for piece in page_pieces(offset, data) {
             let block = buffer.take(arena, piece.file_page)?;
             staged.blocks.push(block.off());
+            match last.replace(block) {
+                Some(before) => before.set_next(block.off()),
+                // Whoever settles for this client gives them back, from the first one on.
+                None => call.op.note_word(BUFFERING, block.off().raw()),
+            }
             block.put(piece.from, piece.bytes)?;
             block.add_lines(line_mask(&(piece.from..piece.from + piece.bytes.len() as u64)));
-            if let Some(before) = last.replace(block) {
-                before.set_next(block.off());
-            }
         }
-        // Whoever settles for this client gives them back.
-        let first = staged.blocks.first().map_or(0, |block| block.raw());
-        call.op.note_word(BUFFERING, first);
         Ok(Some(staged))
     }
 

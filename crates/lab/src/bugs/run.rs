@@ -112,9 +112,7 @@ fn run(by: By, subject: &Subject) -> Result<u64, String> {
             return summary.map(|summary| summary.images).map_err(|failure| failure.to_string());
         }
     };
-    let Some((victim, setup)) = case.steps.split_last() else {
-        return Err("it has no steps".to_owned());
-    };
+    let (victim, setup) = case.steps.split_last().ok_or("it has no steps")?;
     let (core, seed) = (case.options.core.clone(), case.options.seed);
     // Of the many stores to the arena some; and what is wrong there shows without a power cut.
     let (stride, power) = if points == Points::Arena { (ARENA_STRIDE, false) } else { (1, true) };

@@ -121,8 +121,8 @@ pub(super) struct Dead {
     pub(super) at: Backtrace,
 }
 
-/// Pages that a client in the middle of giving pages back may have in hand; second, those of a lane.
-const IN_HAND_MAX: (u64, u64) = (1, 64);
+/// Pages that a client in the middle of giving pages back may have in hand; those of a lane; and blocks of the buffer.
+const IN_HAND_MAX: (u64, u64, u64) = (1, 64, 2);
 
 /// A pool with one client in good health.
 pub(super) struct Death {
@@ -406,8 +406,11 @@ impl Death {
         probe(&mut self.machine, now_ns).map_err(|why| format!("in use afterwards: {why}"))?;
         // Of what a dead client had reserved there may be a rest, which is no page in particular.
         let fs = self.machine.fs().map_err(|why| format!("{why:?}"))?;
-        let reserved = fs.buffer_use().map_err(|why| why.to_string())?.pages_reserved * 4096;
-        let free = self.machine.bytes_available().unwrap_or(0) + reserved;
+        let used = fs.buffer_use().map_err(|why| why.to_string())?;
+        if used.blocks > IN_HAND_MAX.2 {
+            return Err(format!("{} blocks of the write buffer are nobody's", used.blocks));
+        }
+        let free = self.machine.bytes_available().unwrap_or(0) + used.pages_reserved * 4096;
         self.machine.close()?;
         let pm = self.pool.open(&PmOptions::default())?;
         check_pool(&pm).map_err(|why| format!("closed: {why}"))?;
