@@ -88,6 +88,8 @@ fn a_directory_and_a_file_are_shown_as_they_were_made() {
     let shown = dump.inode(dir, LIMITS);
     assert_eq!(shown.verdict, "Directory in use: a commit line stands");
     assert_eq!(names(&shown), [("short".to_owned(), file.get())]);
+    assert_eq!(shown.left_out, 0);
+    assert_eq!(dump.inode(dir, DumpLimits { items: 0, behind: false }).left_out, 1);
     let expected = ["Dentry add entry", "Dentry add entry", "Dentry delete entry"];
     let mut found = entries(&shown);
     found.sort_unstable();

@@ -6,6 +6,7 @@
 
 mod support;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -182,6 +183,26 @@ fn no_client_takes_a_page_there() {
     leave(&second);
     empty(&second);
     (0..).zip(&files).for_each(|(number, ino)| judge(&first, number, *ino, 3));
+    take_out(&slots, [first, second]);
+}
+
+/// Files whose numbers are all there is, each with a page in each slot.
+#[test]
+fn no_file_is_passed_by() {
+    let slots = Slots::new([16 * MB, 8 * MB, 8 * MB], UpdatePolicy::Auto, None);
+    let [first, second] = slots.clients();
+    let numbers = (0..130).map(|number| {
+        let ino = make(&first, 0, Ino::ROOT, &format!("f{number}"), FileKind::File);
+        for lane in 0..6 {
+            first.write(&ctx(lane), ino, lane * PAGE, &[1; 4096]).unwrap();
+        }
+        ino.get()
+    });
+    let numbers: BTreeSet<u64> = numbers.collect();
+    let in_a_word = |number: &u64| (0..64).all(|bit| numbers.contains(&(number + bit)));
+    assert!((64..4096).step_by(64).any(|number| in_a_word(&number)), "{numbers:?}");
+    leave(&first);
+    empty(&first);
     take_out(&slots, [first, second]);
 }
 

@@ -334,8 +334,9 @@ fn of_a_free_inodes_numbers() {
     fs.close().unwrap();
     let pm = fs.into_pm();
     change_line(&pm, FILE, |line| line.op_seq = SEQ_LIMIT - 1);
-    let found = findings(&pm);
-    assert!(found.len() == 1 && found[0].contains("inode 3 numbers at "), "{found:?}");
+    let found = check(&pm, &Serial, &|_| {}).unwrap().findings;
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].what.contains(&format!("inode 3 numbers at {}", found[0].at)), "{found:?}");
     let fs = try_open(pm).unwrap();
     let create = |name| fs.create(&ctx(), Node::ROOT, name, &new(FileKind::File));
     let said = create(b"a").unwrap_err().to_string();

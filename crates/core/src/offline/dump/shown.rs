@@ -216,6 +216,8 @@ mod tests {
         assert_eq!((shown.number("nlink"), shown.number("size")), (Some(9), Some(5)));
         let values: Vec<String> = shown.fields.iter().map(|(_, value)| value.to_string()).collect();
         assert_eq!(values.first().map(String::as_str), Some("0x100000007"));
+        // What is zero is shown, too, but for what nobody uses.
+        assert_eq!(shown.number("session"), Some(0));
     }
 
     #[test]

@@ -196,6 +196,13 @@ mod tests {
     }
 
     #[test]
+    fn what_lies_deeper_stays_there_whatever_its_number_is() {
+        let nodes =
+            vec![(1, dir(vec![])), (3, dir(vec![])), (5, dir(vec![name(16, "sub", 3, Directory)]))];
+        assert_eq!(solved(nodes), (vec![], vec![5], vec![2, 2, 3]));
+    }
+
+    #[test]
     fn a_circle_is_cut_at_its_lowest_number() {
         let nodes = vec![
             (1, dir(vec![])),
