@@ -71,6 +71,8 @@ promises! {
     /// A program that forbade itself all but what `true` needs, and became that, was killed for calls of the
     /// library's.
     what_a_program_does_not_need_that_forbids_itself_much: runs_with_the_daemon sandboxed;
+    /// A descriptor of the mount's root stayed, by which a path leads out of the program's own root.
+    what_has_another_root_has_no_way_out: runs_with_the_daemon rooted;
     /// The same by Landlock, without a promise to get no new privileges.
     what_a_program_forbids_itself_by_landlock: runs_with_the_daemon landlocked;
     /// A rule on a folder that was open directly was one on what stood in its place.
@@ -181,7 +183,7 @@ mod tasks {
     use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, chown};
     use std::os::unix::process::CommandExt;
     use std::path::PathBuf;
-    use std::process::Command;
+    use std::process::{Command, Stdio};
 
     use super::OTHER;
     use crate::harness::PLACE;
@@ -277,6 +279,12 @@ mod tasks {
             !maps.contains("/dev/shm/novale-"),
             "nothing of the pool is mapped any more: {maps}"
         );
+        // Calls of the program's found two that this library had kept of the mount.
+        for fd in fs::read_dir("/proc/self/fd").unwrap() {
+            let shown = fs::read_link(fd.unwrap().path()).unwrap_or_default();
+            let is_kept = shown == at("") || shown.ends_with("exe");
+            assert!(!is_kept, "{}", shown.display());
+        }
     }
 
     #[test]
@@ -319,6 +327,23 @@ mod tasks {
     }
 
     const MAKE_DIRECTORY: u64 = 1 << 7;
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn rooted() {
+        let _file = File::create(at("file")).unwrap();
+        // What is open is shown to others as it is.
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "read go; readlink /proc/$0/fd/*", &std::process::id().to_string()]);
+        let mut shell = shell.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        std::os::unix::fs::chroot("/proc").unwrap();
+        shell.stdin.take().unwrap().write_all(b"go\n").unwrap();
+        let shown = String::from_utf8(shell.wait_with_output().unwrap().stdout).unwrap();
+        let root = std::env::var(PLACE).unwrap();
+        let below = format!("{root}/");
+        assert!(shown.lines().any(|shown| shown.starts_with(&below)), "{shown}");
+        assert!(!shown.lines().any(|shown| shown == root), "{shown}");
+    }
 
     fn ruleset() -> i64 {
         let handled = [MAKE_DIRECTORY];

@@ -6,7 +6,7 @@
 //! on the kernel can do anything with it; this library goes on to read and write it directly. Once
 //! another process may have it too, the position is the kernel's.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
 use novale_core::{Fs, Ino};
@@ -53,6 +53,29 @@ static TAKING: Lock<()> = Lock::new(());
 pub(crate) fn elsewhere() {
     numbers::stop();
     left::leave_paths();
+    // Where the program has another root by now, a path that starts there leads out of it.
+    let _taking = TAKING.lock();
+    for mount in mounts::all() {
+        close(&mount.root);
+    }
+}
+
+/// Closes what placeholders are duplicates of, for a process that makes none any more.
+pub(crate) fn forget_originals() {
+    let _taking = TAKING.lock();
+    for mount in mounts::all() {
+        close(&mount.original);
+    }
+}
+
+/// Closes a descriptor of this library's, if there is one.
+fn close(kept: &AtomicI32) {
+    let fd = kept.swap(0, Ordering::AcqRel);
+    if fd != 0 {
+        words::forget_internal(fd);
+        sys!(libc::SYS_close, fd);
+        numbers::freed_any();
+    }
 }
 
 /// Makes every file the kernel's from now on.
@@ -110,6 +133,13 @@ fn original(mount: usize) -> Result<i32, Ret> {
         let flags = libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC;
         sys!(libc::SYS_openat, libc::AT_FDCWD, c"/proc/thread-self/exe".as_ptr(), flags, 0)
     });
+    if link.is_ok() {
+        known.root.store(root, Ordering::Release);
+    }
+    // In a call that was on its way here when all paths were left.
+    if left::has_all() {
+        close(&known.root);
+    }
     let original = link.unwrap_or(root);
     known.original.store(original, Ordering::Release);
     Ok(original)

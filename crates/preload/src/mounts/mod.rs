@@ -64,6 +64,8 @@ pub(crate) struct Mount {
     no_exec: AtomicBool,
     /// The descriptor that placeholders are duplicates of; 0 before there is one.
     pub(crate) original: AtomicI32,
+    /// The descriptor of its root, which keeps the mount from going; 0 where there is none.
+    pub(crate) root: AtomicI32,
 }
 
 static MOUNTS: OnceLock<Vec<Mount>> = OnceLock::new();
@@ -109,6 +111,7 @@ fn named() -> Vec<Mount> {
             own: AtomicU64::new(0),
             no_exec: AtomicBool::new(false),
             original: AtomicI32::new(0),
+            root: AtomicI32::new(0),
         })
     };
     let variable = settings::value(Variable::Mounts).unwrap_or_default();

@@ -158,6 +158,7 @@ fn give_up() {
     kernel::take_all(SHARED);
     // What could not be handed over stays a placeholder, which can do nothing.
     table::close_range(0, u32::MAX, || 0, |_| ());
+    kernel::forget_originals();
     for mount in 0..mounts::all().len() {
         giving::give_all(mount);
     }
