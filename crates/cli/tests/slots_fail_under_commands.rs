@@ -32,11 +32,11 @@ impl Drop for Small {
     }
 }
 
-/// Takes the memory of a slot away behind its first pages, in a file system that has none to give: each access there
-/// fails as one behind a file's end does.
-fn take_memory(slot: &Path) {
+/// Takes the memory of a slot away behind its first pages and before the last ones, in a file system that has none to
+/// give: each access there fails as one behind a file's end does.
+fn take_memory(slot: &Path, last: u64) {
     let file = OpenOptions::new().write(true).open(slot).unwrap();
-    let (from, end) = (4 * 4096, file.metadata().unwrap().len() - 4096);
+    let (from, end) = (4 * 4096, file.metadata().unwrap().len() - last * 4096);
     let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     fallocate(&file, punch, from, end - from).unwrap();
     let other = File::create(slot.with_extension("other")).unwrap();
@@ -55,7 +55,7 @@ fn they_say_so_and_end() {
     let slot = small.0.path().join("slot");
     let path = slot.to_str().unwrap();
     novale(&["mkfs", "--size", "8M", path]).ok();
-    take_memory(&slot);
+    take_memory(&slot, 1);
     let said = ["a slot was cut off, or its memory failed, while it was read"];
     novale(&["check", path]).refused(8, &said);
     novale(&["check", "--repair", "--yes", path]).refused(8, &said);
@@ -64,6 +64,22 @@ fn they_say_so_and_end() {
     let told = novale(&["check", "--json", path]);
     let told: serde_json::Value = serde_json::from_str(&told.out).unwrap();
     assert!(told["error"].as_str().unwrap().contains("a slot was cut off"), "{told}");
+}
+
+/// Those that deal with mounts have more to do than to read the slot: `mount` and `umount` were ended by SIGBUS.
+#[test]
+fn what_deals_with_mounts_outlives_it() {
+    let Some(scratch) = Scratch::for_mount("what_deals_with_mounts_outlives_it") else { return };
+    let small = Small::new();
+    let slot = small.0.path().join("slot");
+    let path = slot.to_str().unwrap();
+    novale(&["mkfs", "--size", "8M", path]).ok();
+    novale(&["mount", path, &scratch.dir()]).ok();
+    take_memory(&slot, 0);
+    novale(&["umount", &scratch.dir()]).refused(1, &["novale: "]);
+    assert!(!scratch.is_mounted());
+    novale(&["mount", path, &scratch.dir()]).refused(1, &["slot 0"]);
+    novale(&["mount", "-o", "ro", path, &scratch.dir()]).refused(1, &["slot 0"]);
 }
 
 /// A slot's file that is cut off while a pool is made there ended the command by SIGBUS.

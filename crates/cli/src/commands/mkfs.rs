@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Result, anyhow, bail};
 use novale_core::{Error, FIRST_SLOT_BYTES_MIN, MkfsOptions, SLOT_BYTES_MIN, mkfs_check};
 use novale_pm::{PmOptions, SlotMemory};
 use novale_posix::{foreign_slot, mkfs_options, mkfs_over};
@@ -37,8 +37,6 @@ struct MadeSlot {
 }
 
 pub(crate) fn run(args: &MkfsArgs) -> Result<()> {
-    // It is an error where a slot is cut off meanwhile, and not the end: what was made goes again.
-    novale_posix::survive_failing_slots().context("handling SIGBUS")?;
     let paths = slots::absolute(&args.slots)?;
     slots::refuse_twice(&paths)?;
     for path in &paths {

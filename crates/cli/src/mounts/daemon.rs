@@ -53,7 +53,6 @@ enum Event {
 pub(crate) fn run(request: &Request) -> Result<()> {
     // What ps shows; the daemon was started as /proc/self/exe.
     rustix::thread::set_name(c"novale").context("naming the process")?;
-    novale_posix::survive_failing_slots().context("handling SIGBUS")?;
     let found = find(request, &without_going(request))?;
     if !request.args.quiet {
         memory::warn(&found.paths, &found.memory);

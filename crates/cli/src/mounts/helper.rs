@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::Parser;
 
 use crate::base::args::MountArgs;
@@ -74,6 +74,7 @@ pub(crate) fn main() -> ExitCode {
 }
 
 fn run(args: HelperArgs) -> Result<ExitCode> {
+    novale_posix::survive_failing_slots().context("handling SIGBUS")?;
     let mut words = args.options.join(",");
     if args.read_only {
         words.push_str(",ro");
