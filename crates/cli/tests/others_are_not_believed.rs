@@ -167,6 +167,12 @@ fn no_pool_is_changed_that_another_users_link_leads_to() {
         assert!(!Path::new(&new).exists());
     }
     assert!(facts(&pool)["slots"].as_array().is_some_and(|slots| slots.len() == 1));
+    // A new slot was made there, and removed again if the folder was still the same.
+    let changed = || fs::metadata(&roots).unwrap().modified().unwrap();
+    let before = changed();
+    let led = format!("{folder}/led");
+    novale(&["mkfs", "--size", "16M", &led]).refused(1, &["symbolic link of another user's"]);
+    assert_eq!(changed(), before);
     // Root's own links lead where root wants.
     let (up, own) = (link("../roots", "up", 0), scratch.slot("own"));
     symlink(format!("{up}/pool"), &own).unwrap();

@@ -70,8 +70,8 @@ pub use flags::{fallocate_mode, xattr_mode};
 pub use hold::{hold_same, lookup_held};
 pub use listing::{Span, after_dots, list, list_dots};
 pub use make::{
-    MakeError, MakePool, OUR_FORMAT, foreign_slot, make_pool, make_slot_file, mkfs_options,
-    mkfs_over, slot_head, what_it_holds,
+    MakeError, MakePool, OUR_FORMAT, SlotFile, foreign_slot, make_pool, mkfs_options, mkfs_over,
+    slot_head, what_it_holds,
 };
 pub use map::{Map, Replica};
 pub use novale_pm::{slot_failed_at, survive_failing_slots};

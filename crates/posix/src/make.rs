@@ -1,13 +1,16 @@
 //! Pools made by programs, without the command.
 
-use std::fs::{self, File, OpenOptions};
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use novale_core::{MkfsOptions, Mode, UpdatePolicy, mkfs, slot_header};
 use novale_layout::{PmAddr, known_signature};
 use novale_pm::{Pm, PmError, PmOptions, SlotSpec, survive_failing_slots};
+use rustix::fs::{AtFlags, OFlags};
+use rustix::io::Errno;
 use uuid::Uuid;
 
 use crate::errno::{errno, pm_errno};
@@ -93,14 +96,65 @@ impl MakeError {
 
 /// The files that were made, removed again unless the pool is.
 #[derive(Default)]
-struct Made(Vec<PathBuf>);
+struct Made(Vec<SlotFile>);
 
 impl Drop for Made {
     fn drop(&mut self) {
-        for path in &self.0 {
+        for made in &self.0 {
             // The failure that led here is what the caller is told of.
-            fs::remove_file(path).unwrap_or_default();
+            made.remove().unwrap_or_default();
         }
+    }
+}
+
+/// The file of a slot that was made, with the folder that it was made in: another one may come to that one's path.
+#[derive(Debug)]
+pub struct SlotFile {
+    folder: File,
+    name: OsString,
+    file: File,
+}
+
+impl SlotFile {
+    /// Makes the file of a slot that is not there, of zeros, its owner's alone, in a folder that is open. `None` where
+    /// something is there.
+    ///
+    /// # Errors
+    /// The kernel's; nothing is made then.
+    pub fn make_in(folder: File, name: &OsStr, bytes: u64) -> io::Result<Option<Self>> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let file = match rustix::fs::openat(&folder, name, flags, 0o600.into()) {
+            Ok(file) => File::from(file),
+            Err(Errno::EXIST) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        let made = Self { folder, name: name.to_owned(), file };
+        match made.file.set_len(bytes) {
+            Ok(()) => Ok(Some(made)),
+            Err(error) => {
+                made.remove().unwrap_or_default();
+                Err(error)
+            }
+        }
+    }
+
+    /// The file, to be written to.
+    #[must_use]
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Removes it. What has come in its place stays.
+    ///
+    /// # Errors
+    /// The kernel's; ENOENT where it is not there any more.
+    pub fn remove(&self) -> io::Result<()> {
+        let own = self.file.metadata()?;
+        let there = rustix::fs::statat(&self.folder, &self.name, AtFlags::SYMLINK_NOFOLLOW)?;
+        if (there.st_dev, there.st_ino) != (own.dev(), own.ino()) {
+            return Err(Errno::NOENT.into());
+        }
+        Ok(rustix::fs::unlinkat(&self.folder, &self.name, AtFlags::empty())?)
     }
 }
 
@@ -130,9 +184,7 @@ pub fn make_pool(slots: &[impl AsRef<Path>], how: &MakePool) -> Result<(), MakeE
     survive_failing_slots().unwrap_or_default();
     let mut made = Made::default();
     for path in &paths {
-        if make_slot(path, how.slot_bytes)? {
-            made.0.push((*path).to_owned());
-        }
+        made.0.extend(make_slot(path, how.slot_bytes)?);
     }
     let specs: Vec<SlotSpec> = paths.iter().map(|path| SlotSpec::new(*path)).collect();
     let pm = Pm::open(&specs, &PmOptions { hugepages: true, ..PmOptions::default() })?;
@@ -166,28 +218,22 @@ pub fn mkfs_over(pm: &Pm, options: &MkfsOptions) -> Result<(), novale_core::Erro
     Ok(())
 }
 
-/// Makes a slot that is not there; says whether it did.
-fn make_slot(path: &Path, bytes: Option<u64>) -> Result<bool, MakeError> {
+/// Makes a slot that is not there.
+fn make_slot(path: &Path, bytes: Option<u64>) -> Result<Option<SlotFile>, MakeError> {
     let failed = |source| MakeError::Io { path: path.to_owned(), source };
     let Some(bytes) = bytes else {
         let there = path.try_exists().map_err(failed)?;
-        return if there { Ok(false) } else { Err(MakeError::NoSize { path: path.to_owned() }) };
+        return if there { Ok(None) } else { Err(MakeError::NoSize { path: path.to_owned() }) };
     };
-    Ok(make_slot_file(path, bytes).map_err(failed)?.is_some())
-}
-
-/// Makes the file of a slot that is not there, of zeros, its owner's alone. `None` where something is there.
-///
-/// # Errors
-/// The kernel's; nothing is made then.
-pub fn make_slot_file(path: &Path, bytes: u64) -> io::Result<Option<File>> {
-    let file = match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(None),
-        Err(error) => return Err(error),
+    let name = path.file_name().ok_or(Errno::ISDIR).map_err(|error| failed(error.into()))?;
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
     };
-    file.set_len(bytes).inspect_err(|_| drop(Made(vec![path.to_owned()])))?;
-    Ok(Some(file))
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let folder = rustix::fs::open(folder, flags, 0.into());
+    let folder = folder.map_err(|error| failed(error.into()))?;
+    SlotFile::make_in(folder.into(), name, bytes).map_err(failed)
 }
 
 /// The bytes of a slot that tell what it holds: its first 2 MB.

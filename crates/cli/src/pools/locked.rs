@@ -46,7 +46,7 @@ impl PoolLock {
 }
 
 /// What an absolute path leads to by no links but the caller's own and the administrator's.
-fn follow(path: &Path) -> Result<File> {
+pub(crate) fn follow(path: &Path) -> Result<File> {
     let open = |folder: &File, name: &Path| -> Result<File> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let opened = openat(folder, name, flags, Mode::empty());

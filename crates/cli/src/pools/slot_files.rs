@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use novale_layout::PmAddr;
-use novale_posix::{make_slot_file, what_it_holds};
+use novale_posix::{SlotFile, what_it_holds};
 
 use crate::base::size::show_size;
 use crate::pools::locked::{self, PoolLock};
@@ -156,36 +156,39 @@ pub(crate) fn share_as(new: &File, other: &File) -> Result<()> {
 /// What was done to files, undone when this is dropped before [`Changed::keep`].
 #[derive(Debug, Default)]
 pub(crate) struct Changed {
-    created: Vec<(PathBuf, File)>,
+    created: Vec<(PathBuf, SlotFile)>,
     /// Files that were made longer, and the bytes that they had.
     grown: Vec<(PathBuf, File, u64)>,
 }
 
 impl Changed {
-    /// Makes a file of zeroes, the owner's alone. Nothing may have come to its path since it was looked at.
+    /// Makes a file of zeroes, the owner's alone, in the folder that its path leads to by no other user's link. Nothing
+    /// may have come to its path since it was looked at.
     pub(crate) fn create(&mut self, path: &Path, bytes: u64) -> Result<()> {
-        match make_slot_file(path, bytes) {
-            Ok(Some(file)) => self.created.push((path.to_owned(), file)),
-            Ok(None) => bail!("{} has been made by somebody else just now", path.display()),
-            Err(error) => {
-                let folder = path.parent().filter(|folder| !folder.exists());
-                let hint = folder.map_or("", |_| " (its directory is missing: make it first)");
-                return Err(error).with_context(|| format!("creating {}{hint}", path.display()));
-            }
+        let shown = || format!("creating {}", path.display());
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+            bail!("{} is no name of a file", path.display());
+        };
+        if !parent.exists() {
+            bail!("{}: its directory is missing: make it first", shown());
+        }
+        match SlotFile::make_in(locked::follow(parent)?, name, bytes).with_context(shown)? {
+            Some(file) => self.created.push((path.to_owned(), file)),
+            None => bail!("{} has been made by somebody else just now", path.display()),
         }
         Ok(())
     }
 
     /// The file that was made last.
     pub(crate) fn last(&self) -> Option<&File> {
-        self.created.last().map(|(_, file)| file)
+        self.created.last().map(|(_, made)| made.file())
     }
 
     /// File systems and inodes of the files that are locked or were made.
     pub(crate) fn files_with(&self, lock: &PoolLock) -> Result<Vec<(u64, u64)>> {
         let mut files = lock.files()?;
-        for (path, file) in &self.created {
-            files.push(locked::identity(path, file)?);
+        for (path, made) in &self.created {
+            files.push(locked::identity(path, made.file())?);
         }
         Ok(files)
     }
@@ -224,8 +227,8 @@ impl Changed {
 
 impl Drop for Changed {
     fn drop(&mut self) {
-        for (path, _) in &self.created {
-            if let Err(error) = fs::remove_file(path) {
+        for (path, made) in &self.created {
+            if let Err(error) = made.remove() {
                 remark!("novale: {} was created and cannot be removed: {error}", path.display());
             }
         }
@@ -239,4 +242,33 @@ impl Drop for Changed {
 
 fn set_len(path: &Path, file: &File, bytes: u64) -> Result<()> {
     file.set_len(bytes).with_context(|| format!("setting the size of {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use tempfile::TempDir;
+
+    use super::*;
+
+    /// Who owned the folder put another one there, with a link or a file of the same name: that was removed.
+    #[test]
+    fn what_has_come_to_a_made_files_path_is_not_removed() {
+        let dir = TempDir::new().unwrap();
+        let [folder, away] = ["folder", "away"].map(|name| dir.path().join(name));
+        fs::create_dir(&folder).unwrap();
+        let mut changed = Changed::default();
+        for name in ["moved", "replaced"] {
+            changed.create(&folder.join(name), 4096).unwrap();
+        }
+        fs::rename(&folder, &away).unwrap();
+        fs::create_dir(&folder).unwrap();
+        fs::write(folder.join("moved"), b"another's").unwrap();
+        fs::rename(folder.join("moved"), away.join("replaced")).unwrap();
+        fs::write(folder.join("moved"), b"another's").unwrap();
+        drop(changed);
+        assert!(!away.join("moved").exists());
+        for left in [folder.join("moved"), away.join("replaced")] {
+            assert_eq!(fs::read(left).unwrap(), b"another's");
+        }
+    }
 }
