@@ -329,6 +329,23 @@ fn a_mount_is_coupled_with_no_pool_but_its_own() {
     assert_eq!((&facts(&mine)["clean"], &facts(&other)["clean"]), (&true.into(), &true.into()));
 }
 
+/// Another pool that had come to the path of the mount's slot was given the new one, and the mount was said to have it.
+#[test]
+fn no_slot_is_added_to_another_pool_than_the_mounts() {
+    let Some(scratch) = Scratch::for_mount("no_slot_is_added_to_another_pool") else { return };
+    let [slot, moved, new] = ["slot", "moved", "new"].map(|name| scratch.slot(name));
+    novale(&["mkfs", "--size", "16M", &slot]).ok();
+    novale(&["mount", &slot, &scratch.dir()]).ok();
+    fs::rename(&slot, &moved).unwrap();
+    novale(&["mkfs", "--size", "16M", &slot]).ok();
+    novale(&["slot", "add", "--size", "16M", &new, &scratch.dir()])
+        .refused(1, &["another file is at"]);
+    novale(&["umount", &scratch.dir()]).ok();
+    for pool in [&slot, &moved] {
+        assert!(facts(pool)["slots"].as_array().is_some_and(|slots| slots.len() == 1));
+    }
+}
+
 #[test]
 fn a_daemon_tells_of_its_mount_to_its_user_and_to_nobody_else() {
     let Some(scratch) = Scratch::for_mount("a_daemon_tells_of_its_mount") else { return };

@@ -7,12 +7,14 @@ mod mapped;
 mod status;
 mod stranger;
 
+use std::fs;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
-use novale_fuse::{KIND, MountTable};
+use novale_fuse::{KIND, MountEntry, MountTable};
 
 use crate::base::args::SlotCommand;
+use crate::holders::facts::SlotFile;
 use crate::holders::{ask, holder};
 use crate::mounts::leaving::finish;
 
@@ -40,7 +42,9 @@ fn named(given: &[PathBuf]) -> Result<Vec<PathBuf>> {
     let table = MountTable::read().context("/proc/self/mountinfo")?;
     let mount = table.top(&dir).filter(|mount| mount.kind == KIND);
     if let Some(mount) = mount {
-        return Ok(ask::slots_of(mount));
+        let slots = ask::slots_of(mount);
+        refuse_others(mount, &slots)?;
+        return Ok(slots);
     }
     if let Some(mount) = table.of_kind(KIND).find(|mount| dir.starts_with(&mount.target)) {
         bail!(
@@ -57,4 +61,26 @@ fn named(given: &[PathBuf]) -> Result<Vec<PathBuf>> {
         );
     }
     Ok(given.to_vec())
+}
+
+/// Refuses a mount where another file has come to the path of one of its slots: that one's pool would be changed, and
+/// not the one that is mounted.
+fn refuse_others(mount: &MountEntry, slots: &[PathBuf]) -> Result<()> {
+    let facts = ask::ask(mount, ask::ANSWER_MAX).ok().and_then(|said| said.facts);
+    // Of a pool with a slot missing not all are told.
+    let Some(facts) = facts.filter(|facts| facts.slot_files.len() == slots.len()) else {
+        return Ok(());
+    };
+    let is_another = |path: &&PathBuf| {
+        let there = fs::metadata(path).map(|there| SlotFile::of(&there));
+        there.is_ok_and(|there| !facts.slot_files.contains(&there))
+    };
+    match slots.iter().find(is_another) {
+        None => Ok(()),
+        Some(path) => bail!(
+            "{}: another file is at {} by now than the slot that is mounted: put that back, or name the slots",
+            mount.target.display(),
+            path.display()
+        ),
+    }
 }
