@@ -346,6 +346,18 @@ fn no_slot_is_added_to_another_pool_than_the_mounts() {
     }
 }
 
+/// A lock that the daemon was started with counted as a slot: the pool was said to be changed under the mount.
+#[test]
+fn what_a_daemon_was_started_with_is_no_slot() {
+    let Some(scratch) = Scratch::for_mount("what_a_daemon_was_started_with") else { return };
+    let (slot, lock) = (scratch.pool(), scratch.slot("lock"));
+    let mut shell = Command::new("sh");
+    let script = "exec 9<>\"$1\" && flock 9 && exec \"$0\" mount --quiet \"$2\" \"$3\"";
+    shell.args(["-c", script]).arg(program()).args([&lock, &slot, &scratch.dir()]);
+    assert!(shell.status().unwrap().success());
+    novale(&["umount", &scratch.dir()]).ok();
+}
+
 #[test]
 fn a_daemon_tells_of_its_mount_to_its_user_and_to_nobody_else() {
     let Some(scratch) = Scratch::for_mount("a_daemon_tells_of_its_mount") else { return };

@@ -47,8 +47,8 @@ impl LeftOpen {
 pub(crate) struct HeldSlots(Vec<File>);
 
 impl HeldSlots {
-    /// The slots that a daemon of the caller's, or of root's, has locked and writes; none where they
-    /// can't be seen. One that only reads leaves the pool as it was.
+    /// The slots that a daemon of the caller's, or of root's, has locked, writes and has mapped; none where they
+    /// can't be seen. One that only reads leaves the pool as it was. What it has locked besides it was started with.
     pub(crate) fn of(process: &Process) -> Option<Self> {
         let folder = PathBuf::from(format!("/proc/{}", process.pid));
         let described = |name: &OsStr| {
@@ -61,10 +61,15 @@ impl HeldSlots {
         // A mount that is alone locks a slot by a descriptor of its own, which only reads.
         let is_written =
             |place: (u64, u64)| all.iter().any(|(_, other)| other.is_written_at(place));
+        let maps = fs::read_to_string(folder.join("maps")).unwrap_or_default();
+        let mapped: Vec<u64> = maps.lines().filter_map(mapped_inode).collect();
         let mut held: Vec<(SlotFile, File)> = Vec::new();
         // Only what is locked is opened, and so a file in memory or on a device: others may be in mounts that do not
         // answer.
-        let slots = all.iter().filter(|(_, slot)| slot.is_locked && is_written(slot.place));
+        let is_slot = |slot: &Described| {
+            slot.is_locked && is_written(slot.place) && mapped.contains(&slot.place.1)
+        };
+        let slots = all.iter().filter(|(_, slot)| is_slot(slot));
         for (name, _) in slots {
             let Ok(file) = File::open(folder.join("fd").join(name)) else { continue };
             let Ok(metadata) = file.metadata() else { continue };
@@ -95,6 +100,11 @@ impl HeldSlots {
         let path = |file: &File| format!("/proc/self/fd/{}", file.as_raw_fd()).into();
         self.0.iter().map(path).collect()
     }
+}
+
+/// The inode of a line like `7f00-7f80 rw-s 00000000 00:1b 9 /dev/shm/slot`, which is 0 where there is no file.
+fn mapped_inode(line: &str) -> Option<u64> {
+    line.split_ascii_whitespace().nth(4)?.parse().ok()
 }
 
 /// What the kernel says of a descriptor, by lines like `flags: 0100002`, in octal, `mnt_id: 26`, `ino: 9`, and
