@@ -180,7 +180,7 @@ mod tasks {
     use std::fs::{self, File, OpenOptions};
     use std::io::{Error, ErrorKind, Read, Write};
     use std::os::fd::AsRawFd;
-    use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, chown};
+    use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt, chown};
     use std::os::unix::process::CommandExt;
     use std::path::PathBuf;
     use std::process::{Command, Stdio};
@@ -253,7 +253,21 @@ mod tasks {
         let mut file = OpenOptions::new().read(true).write(true).open(at("file")).unwrap();
         file.read_exact(&mut [0; 3]).unwrap();
         fs::create_dir(at("before")).unwrap();
+        // The kernel learns of this one while it is empty.
+        let read = OpenOptions::new().read(true).write(true).create_new(true).open(at("mapped"));
+        let mapped = read.unwrap();
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            unsafe { libc::_exit(0) };
+        }
+        assert_eq!(exits_with(child), 0);
+        mapped.write_all_at(b"mapped", 0).unwrap();
         lay();
+        let access = libc::PROT_READ;
+        let bytes = unsafe {
+            libc::mmap(std::ptr::null_mut(), 6, access, libc::MAP_SHARED, mapped.as_raw_fd(), 0)
+        };
+        assert_eq!(unsafe { std::slice::from_raw_parts(bytes.cast::<u8>(), 6) }, b"mapped");
         assert!(is_denied(fs::create_dir(at("behind"))));
         let made = |()| fs::create_dir(at("of a thread"));
         assert!(is_denied(std::thread::spawn(move || made(())).join().unwrap()));

@@ -353,6 +353,7 @@ fn pass_on(control: &[u8]) {
 fn pass(fd: i32) {
     if let Some(description) = table::get(fd) {
         kernel::take_shared(fd, &description);
+        kernel::know_end(fd, &description);
     }
 }
 

@@ -64,7 +64,7 @@ pub(crate) fn clone(number: i64, args: &Args) -> Outcome {
 /// after; so of both all calls are the kernel's from then on, those of all threads.
 fn beside(flags: u64) -> Outcome {
     if flags & libc::CLONE_VFORK as u64 != 0 {
-        kernel::take_all(SHARED);
+        kernel::hand_over_all();
         return Outcome::Lend;
     }
     if !confined::before_process_beside() {
@@ -140,7 +140,7 @@ fn fork(number: i64, args: &Args) -> Ret {
 
 /// `execve`, `execveat`: the next program finds the descriptors in the kernel.
 pub(crate) fn exec(number: i64, args: &Args) -> Outcome {
-    kernel::take_all(SHARED);
+    kernel::hand_over_all();
     // A thread that is inside for ever would stay a client's that looks alive.
     let quiet = Quiet::of_call();
     if !quiet.wait(PATIENCE) {

@@ -538,6 +538,13 @@ pub(crate) fn take_all(state: u32) {
     });
 }
 
+/// As [`take_all`] with [`SHARED`], before the kernel alone serves what has the files: a page of a mapping is beyond
+/// the end to it that this library has moved since.
+pub(crate) fn hand_over_all() {
+    take_all(SHARED);
+    table::each(&mut |fd, description| know_end(fd, description));
+}
+
 /// Keeps other threads out while the process forks.
 pub(crate) fn before_fork() {
     TAKING.take();

@@ -24,7 +24,7 @@ use novale_posix::report::Event;
 use crate::base::sys::{Args, Fd, Served, fail, sys};
 use crate::base::{classes, report};
 use crate::fds::kernel;
-use crate::fds::table::{self, Quiet, SHARED};
+use crate::fds::table::{self, Quiet};
 use crate::maps::{self, giving};
 use crate::mounts::{self, helper};
 
@@ -155,7 +155,7 @@ fn lays_a_rule(number: i64, args: &Args) -> bool {
 /// No other thread is inside.
 fn give_up() {
     // What another thread has opened since.
-    kernel::take_all(SHARED);
+    kernel::hand_over_all();
     // What could not be handed over stays a placeholder, which can do nothing.
     table::close_range(0, u32::MAX, || 0, |_| ());
     kernel::forget_originals();
