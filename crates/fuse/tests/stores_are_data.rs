@@ -103,11 +103,15 @@ fn seeks_and_stores_go_on_beside_each_other_until_one_is_killed() {
         println!("skipped: {name}: no python3");
         return;
     };
+    assert_eq!(storing.line(), "0\n");
     for page in (0..100).step_by(2) {
-        assert_eq!(storing.line(), format!("{page}\n"));
         assert_eq!(seek(&file, From::Data(page * PAGE)), Ok(page * PAGE));
         assert_eq!(seek(&file, From::Hole(page * PAGE)), Ok((page + 1) * PAGE));
-        assert_eq!(seek(&file, From::Data((page + 1) * PAGE)).is_ok(), page < 98);
+        let has_more = page < 98;
+        if has_more {
+            assert_eq!(storing.line(), format!("{}\n", page + 2));
+        }
+        assert_eq!(seek(&file, From::Data((page + 1) * PAGE)).is_ok(), has_more);
     }
     for _ in 0..3 {
         let mut seeking = [(); 3].map(|()| Program::new(seeks, &path).unwrap());
