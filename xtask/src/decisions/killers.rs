@@ -25,8 +25,9 @@ const LEFT_OUT: &[&str] = &[
     "the_command_tells",
     "the_program_tells_damage",
 ];
-/// Tests over many operations, which are run by shares of them.
+/// Tests over many operations, or kinds of damage, which are run by shares of them.
 const SHARED: &[&str] = &[
+    "answers_to_damage_stay: of_every_kind",
     "refusals_change_nothing: of_every_operation",
     "clients_die_at_each_store: and_are_settled_for",
     "clients_die_at_each_store: and_are_settled_for_in_the_two_fence_form",
@@ -78,8 +79,8 @@ impl Killer {
     }
 }
 
-/// Builds the copy at `tree` and lists what can be run.
-pub(super) fn built(tree: &Path) -> anyhow::Result<Vec<Killer>> {
+/// Builds the copy at `tree` and lists what can be run of what is asked for.
+pub(super) fn built(tree: &Path, options: &Options) -> anyhow::Result<Vec<Killer>> {
     let output = cargo(tree, "test")
         .args(["--no-run", "-p", "novale-arena", "-p", "novale-core", "-p", "novale-lab"])
         .output()
@@ -101,6 +102,7 @@ pub(super) fn built(tree: &Path) -> anyhow::Result<Vec<Killer>> {
             killers.extend(sequences(&program, folder)?);
         }
     }
+    killers.retain(|killer| options.asks(&killer.name));
     // Short ones first: where the machine is busy, much is known soon.
     killers.sort_by_key(|killer| killer.name.starts_with("run ") || killer.folder.ends_with("lab"));
     Ok(killers)

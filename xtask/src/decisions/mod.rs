@@ -102,6 +102,6 @@ fn prepared(
     for mutant in &sources.mutants {
         build.update(sources.key(mutant).as_bytes());
     }
-    let killers = killers::built(&tree)?;
+    let killers = killers::built(&tree, options)?;
     killers::measured(&killers, sources.mutants.len(), build.digest(), folder, options)
 }

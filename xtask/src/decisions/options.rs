@@ -9,7 +9,7 @@ use super::tree::Sources;
 pub(crate) const USAGE: &str = "\
 Usage: cargo xtask decisions [--room ROOM]... [--file PART]... [--function PART]... [--operator NAME]...
            [--sample N] [--seed S] [--seconds N] [--each N] [--threads N]
-           [--killer N] [--again]
+           [--killer N] [--by PART]... [--again]
 
 Change one decision of core and arena at a time, and run what should notice, the cheapest first.
 
@@ -19,6 +19,7 @@ Change one decision of core and arena at a time, and run what should notice, the
 --each N                                 CPU seconds that one mutant may take before it is undecided [60]
 --threads N                              killers beside each other [2]
 --killer N                               leave out killers of more CPU seconds [10]
+--by PART                                only killers with this in their names; several add up
 --again                                  forget which killers did not notice what";
 
 /// The command line.
@@ -34,6 +35,7 @@ pub(crate) struct Options {
     pub(super) each: u64,
     pub(super) threads: usize,
     pub(super) killer: u64,
+    by: Vec<String>,
     pub(super) again: bool,
 }
 
@@ -54,6 +56,7 @@ impl Options {
             each,
             threads,
             killer,
+            by: Vec::new(),
             again,
         };
         while let Some(word) = words.next() {
@@ -72,12 +75,18 @@ impl Options {
                 "--seed" => options.seed = number()?,
                 "--seconds" => options.seconds = number()?,
                 "--each" => options.each = number()?,
+                "--by" => options.by.push(value),
                 "--killer" => options.killer = number()?,
                 "--threads" => options.threads = usize::try_from(number()?)?.max(1),
                 _ => bail!("no such option: {word}\n\n{USAGE}"),
             }
         }
         Ok(options)
+    }
+
+    /// Whether a killer of this name is asked for.
+    pub(super) fn asks(&self, killer: &str) -> bool {
+        self.by.is_empty() || self.by.iter().any(|part| killer.contains(part.as_str()))
     }
 
     /// The mutants that are asked for, by number, in the order in which they are tried: mixed, so that

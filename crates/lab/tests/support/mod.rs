@@ -1,4 +1,5 @@
-//! What tests of every operation have in common.
+//! What tests of every operation have in common, and shares of long ones.
+#![allow(dead_code, reason = "each test takes what it needs")]
 
 use novale_lab::workload::{Step, parse_steps};
 
@@ -56,21 +57,18 @@ pub(crate) fn cases() -> (Vec<Step>, Vec<Step>) {
 }
 
 /// Of how many points one is tried: of so many, or of each where `NOVALE_LAB_EACH` is set.
-#[allow(dead_code, reason = "not all tests leave points out")]
 pub(crate) fn one_in(points: usize) -> usize {
     if std::env::var_os("NOVALE_LAB_EACH").is_some() { 1 } else { points }
 }
 
 /// Whether only a share of the operations is tried.
-#[allow(dead_code, reason = "not all tests look at what a share can't show")]
 pub(crate) fn is_share() -> bool {
     std::env::var_os("NOVALE_LAB_SHARE").is_some()
 }
 
-/// Those of a share, `NOVALE_LAB_SHARE=2/12`: every twelfth from the third on; else all.
-#[allow(dead_code, reason = "not all tests have lists of their own")]
-pub(crate) fn share(victims: Vec<Step>) -> Vec<Step> {
-    let Ok(text) = std::env::var("NOVALE_LAB_SHARE") else { return victims };
+/// What is of a share, `NOVALE_LAB_SHARE=2/12`: every twelfth from the third on; else all.
+pub(crate) fn share<T>(all: Vec<T>) -> Vec<T> {
+    let Ok(text) = std::env::var("NOVALE_LAB_SHARE") else { return all };
     let (first, of) = text.split_once('/').unwrap();
-    victims.into_iter().skip(first.parse().unwrap()).step_by(of.parse().unwrap()).collect()
+    all.into_iter().skip(first.parse().unwrap()).step_by(of.parse().unwrap()).collect()
 }

@@ -1,0 +1,244 @@
+//! The promise: what check, dump, info and repair answer to a damaged pool stays as it was looked over.
+//!
+//! The pools are those that earlier builds made (`crates/core/tests/pools`), so that nothing but these answers, and
+//! the damage, may change them. `corpus/answers.txt` has a line for each pool, what is there of it and kind of
+//! damage, with a number for each seed: a hash of all that is answered, and of the bytes that a repair leaves.
+//!
+//! Where one differs, `NOVALE_LAB_ANSWERS=FOLDER` writes the answers themselves there, a file for each: those of two
+//! builds are compared by `diff -r`. `NOVALE_LAB_ACCEPT=1` takes the new ones.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test stops at what fails, and writes what it is asked for"
+)]
+
+mod support;
+
+use std::fmt::{Debug, Write as _};
+use std::fs;
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use fastrand::Rng;
+use novale_arena::Arena;
+use novale_core::dump::{Dump, DumpLimits};
+use novale_core::repair::{Effort, Help, SavedPiece, give_up_slot, repair};
+use novale_core::{Fs, Ino, OpenOptions, Serial, check, identify_slot, inspect, space};
+use novale_lab::damage::{Kind, wound};
+use novale_layout::{FIRST_FREE_PAGE, PAGE, PmAddr};
+use novale_pm::{Pm, PmOptions, SlotSpec};
+use rustix::fs::{MemfdFlags, memfd_create};
+use support::{is_share, share};
+use xxhash_rust::xxh3::xxh3_64;
+
+const ANSWERS: &str = include_str!("../corpus/answers.txt");
+/// The lines of each pool that are not zero, as `pools_of_earlier_builds_open` wrote them.
+const POOLS: [(&str, &[u8]); 3] = [
+    ("clean", include_bytes!("../../core/tests/pools/v1-clean.lines")),
+    ("single", include_bytes!("../../core/tests/pools/v1-single.lines")),
+    ("two", include_bytes!("../../core/tests/pools/v1-two.lines")),
+];
+const SLOT_BYTES: [u64; 2] = [2 << 20, 1 << 20];
+const LINE_BYTES: u64 = 64;
+const ROW_BYTES: usize = 8 + 8 + 64;
+/// What the view of a pool may take: it is a limit, not a measure.
+const ARENA_BYTES: u64 = 64 << 20;
+/// Seeds of each kind of damage; every second one has a wound of any kind beside it.
+const SEEDS: u64 = 8;
+/// Inodes that are dumped: the pools have fewer.
+const NUMBERS: u64 = 24;
+/// Items of each that are.
+const LIMITS: DumpLimits = DumpLimits { items: 100, behind: true };
+
+/// What is there of a pool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum There {
+    Both,
+    /// The second slot is lost.
+    First,
+}
+
+/// A pool's slots, as memory files.
+struct Slots(Vec<File>);
+
+impl Slots {
+    fn of(pool: &[u8]) -> Self {
+        let file = |bytes: u64| {
+            let file = File::from(memfd_create("novale-answers", MemfdFlags::CLOEXEC).unwrap());
+            file.set_len(bytes).unwrap();
+            file
+        };
+        let this = Self(SLOT_BYTES.map(file).into());
+        for row in pool.chunks(ROW_BYTES) {
+            let number = |at: usize| u64::from_le_bytes(row[at..at + 8].try_into().unwrap());
+            let (slot, first) =
+                (usize::from(number(0) >> 32 != 0), number(0) & u64::from(u32::MAX));
+            for line in first..first + number(8) {
+                this.0[slot].write_all_at(&row[16..], line * LINE_BYTES).unwrap();
+            }
+        }
+        this
+    }
+
+    fn copied(&self) -> Self {
+        let this = Self::of(&[]);
+        for (from, to) in self.bytes().iter().zip(&this.0) {
+            for (page, bytes) in (0..).zip(from.chunks(4096)) {
+                if bytes != [0; 4096] {
+                    to.write_all_at(bytes, page * PAGE).unwrap();
+                }
+            }
+        }
+        this
+    }
+
+    fn bytes(&self) -> Vec<Vec<u8>> {
+        let read = |(file, len): (&File, u64)| {
+            let mut bytes = vec![0; usize::try_from(len).unwrap()];
+            file.read_exact_at(&mut bytes, 0).unwrap();
+            bytes
+        };
+        self.0.iter().zip(SLOT_BYTES).map(read).collect()
+    }
+
+    fn open(&self, there: There, read_only: bool) -> Pm {
+        let spec = |file: &File| SlotSpec::new(format!("/proc/self/fd/{}", file.as_raw_fd()));
+        let second = (there == There::Both).then(|| spec(&self.0[1]));
+        let options = PmOptions { read_only, ..PmOptions::default() };
+        Pm::open_there(&[Some(spec(&self.0[0])), second], &options).unwrap()
+    }
+}
+
+/// All that is answered, and the same to be read, with a heading before each, where that is asked for.
+#[derive(Default)]
+struct Answers {
+    all: String,
+    shown: Option<String>,
+}
+
+impl Answers {
+    fn add(&mut self, heading: &str, answer: &impl Debug) {
+        write!(self.all, "{answer:?}").unwrap();
+        if let Some(shown) = &mut self.shown {
+            writeln!(shown, "== {heading}\n{answer:#?}").unwrap();
+        }
+    }
+
+    fn look(&mut self, pm: &Pm) {
+        self.add("info", &inspect(pm));
+        self.add("space", &space(pm));
+        self.add("slots", &[0, 1].map(|slot| identify_slot(pm, slot)));
+        self.add("check", &check(pm, &Serial, &|_| ()));
+        let dump = Dump::new(pm);
+        self.add("remarks", &dump.remarks());
+        self.add("pool", &(dump.pool(), dump.slots(), dump.lanes(), dump.saved(LIMITS)));
+        for number in 0..NUMBERS {
+            self.add("inode", &dump.inode(Ino::new(number), LIMITS));
+        }
+        self.add(
+            "path",
+            &["/directory/Cow", "tree/inside", "link/none"].map(|p| dump.find(p.as_bytes())),
+        );
+        for (slot, page) in
+            [(0, 1), (0, FIRST_FREE_PAGE), (0, FIRST_FREE_PAGE + 9), (1, FIRST_FREE_PAGE)]
+        {
+            self.add("page", &dump.page(PmAddr::new(slot, page * PAGE), &Serial, &|_| ()));
+        }
+    }
+
+    /// What an opening says; what recovery stores is not asked here.
+    fn open(&mut self, pm: Pm, read_only: bool) {
+        let options = OpenOptions { read_only, now_ns: 60, ..OpenOptions::default() };
+        let arena = Arena::anonymous(ARENA_BYTES).unwrap();
+        let fs = Fs::open(pm, arena, &options, &Serial, &|_| ());
+        self.add("open", &fs.map(|fs| fs.statfs().map(|is| (is.pages_free, is.inodes))));
+    }
+
+    fn repair(&mut self, slots: &Slots, there: There, effort: Effort) {
+        let slots = slots.copied();
+        let mut kept = Vec::new();
+        let mut keep = |piece: &SavedPiece<'_>| {
+            kept.push((piece.ino, piece.at, xxh3_64(piece.bytes)));
+            Ok(())
+        };
+        let mut help = Help { exec: &Serial, progress: &|_| (), keep: &mut keep, now_ns: 50 };
+        let pm = slots.open(there, false);
+        let done = match there {
+            There::Both => repair(&pm, effort, &mut help),
+            There::First => give_up_slot(&pm, SLOT_BYTES[1] / PAGE, &mut help),
+        };
+        drop(pm);
+        self.add("repair", &(effort, there, done));
+        self.add("kept", &kept);
+        let pages = |bytes: &Vec<u8>| bytes.chunks(4096).map(xxh3_64).collect::<Vec<_>>();
+        self.add("left", &slots.bytes().iter().map(pages).collect::<Vec<_>>());
+    }
+}
+
+fn answers(pool: &[u8], there: There, kind: Kind, seed: u64) -> Answers {
+    let slots = Slots::of(pool);
+    let mut random = Rng::with_seed(seed);
+    let kinds = [kind].into_iter().chain((seed % 2 == 1).then(|| Kind::any(&mut random)));
+    let pm = slots.open(There::Both, false);
+    let shown = folder().map(|_| String::new());
+    let mut answers = Answers { shown, ..Answers::default() };
+    for kind in kinds.collect::<Vec<_>>() {
+        answers.add("wound", &wound(&pm, kind, &mut random));
+    }
+    drop(pm);
+    answers.look(&slots.open(there, true));
+    answers.repair(&slots, there, Effort::Safe);
+    if there == There::Both {
+        answers.repair(&slots, there, Effort::Salvage);
+    }
+    for read_only in [true, false] {
+        answers.open(slots.copied().open(there, read_only), read_only);
+    }
+    answers
+}
+
+/// The rows of `ANSWERS`: name, and what it is of.
+fn rows() -> Vec<(String, &'static [u8], There, Kind)> {
+    let mut rows = Vec::new();
+    for (pool, lines) in POOLS {
+        for there in [There::Both, There::First] {
+            let kinds = Kind::ALL.iter().filter(|(_, kind)| *kind != Kind::CutOff);
+            rows.extend(
+                kinds.map(|(name, kind)| (format!("{pool} {there:?} {name}"), lines, there, *kind)),
+            );
+        }
+    }
+    rows
+}
+
+fn folder() -> Option<PathBuf> {
+    std::env::var_os("NOVALE_LAB_ANSWERS").map(PathBuf::from)
+}
+
+#[test]
+fn of_every_kind() {
+    let (mut text, mut changed) = (String::new(), Vec::new());
+    for (name, pool, there, kind) in share(rows()) {
+        write!(text, "{name}:").unwrap();
+        for seed in 0..SEEDS {
+            let answers = answers(pool, there, kind, seed);
+            write!(text, " {:08x}", xxh3_64(answers.all.as_bytes()) >> 32).unwrap();
+            if let (Some(folder), Some(shown)) = (folder(), answers.shown) {
+                fs::write(folder.join(format!("{name} {seed}")), shown).unwrap();
+            }
+        }
+        let row = text.lines().next_back().unwrap();
+        changed.extend((!ANSWERS.lines().any(|known| known == row)).then_some(name));
+        text.push('\n');
+    }
+    if std::env::var_os("NOVALE_LAB_ACCEPT").is_some() && !is_share() {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus/answers.txt");
+        return fs::write(file, text).unwrap();
+    }
+    assert!(
+        changed.is_empty(),
+        "other answers than before, see the head of this file: {changed:#?}"
+    );
+}
