@@ -32,6 +32,10 @@ fn what_one_handle_writes_another_reads() {
     assert_eq!(opened.generation(), 1);
     made.set_generation(2);
     assert_eq!(opened.generation(), 2);
+    // All hash names alike, and those of another segment otherwise.
+    let another = Arena::create(&path.with_extension("another"), 64 << 20, IDENTITY).unwrap();
+    assert_eq!(opened.hash_seed(), made.hash_seed());
+    assert!(![0, another.hash_seed()].contains(&made.hash_seed()), "drawn");
     // A client of the one is one of the other.
     let client = made.attach(PidInfo::current()).unwrap();
     assert_eq!(opened.clients().collect::<Vec<_>>(), [client.info()]);

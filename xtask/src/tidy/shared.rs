@@ -19,7 +19,7 @@ const SHARED: &[Shared] = &[
     Shared {
         number: ("crates/arena/src/memory/arena.rs", "LAYOUT"),
         of: &["crates/arena/src/"],
-        fingerprint: 0xfc01_595f_5b82_6a89,
+        fingerprint: 0xd032_b191_4cdb_3c05,
     },
     Shared {
         number: ("crates/core/src/life/attach.rs", "SHARED"),

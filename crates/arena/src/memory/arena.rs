@@ -1,6 +1,8 @@
 //! The arena: a segment with its header, root block and checked access to its words.
 
+use std::collections::hash_map::RandomState;
 use std::fs::File;
+use std::hash::{BuildHasher, Hasher};
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -19,7 +21,7 @@ use crate::memory::segment::{FIXED, Known, Segment, io_error};
 const MAGIC: u64 = 0x6120_656c_6176_6f4e;
 
 /// Changes with every change of what this crate keeps where; part of the layout hash.
-const LAYOUT: u64 = 10;
+const LAYOUT: u64 = 11;
 
 // Words of the header line.
 const HEADER_MAGIC: usize = 0;
@@ -35,6 +37,7 @@ const HEADER_WANTED: usize = 7;
 const HEADER_AT: usize = 0;
 const BUMP_AT: usize = 64;
 const NAMESPACE_AT: usize = 128;
+const HASH_SEED_AT: usize = 192;
 const ROOT_AT: usize = 512;
 const HEADS_AT: usize = 4096;
 pub(crate) const CLIENTS_AT: usize = HEADS_AT + 256 * 64;
@@ -104,6 +107,7 @@ impl Arena {
         arena.initialise(&identity);
         arena.namespace_word().store(liveness::pid_namespace(), Relaxed);
         arena.time_namespace_word().store(liveness::time_namespace(), Relaxed);
+        arena.draw_hash_seed();
         arena.link_at(path)?;
         Ok(arena)
     }
@@ -367,6 +371,26 @@ impl Arena {
     /// By which clock they began.
     fn time_namespace_word(&self) -> &AtomicU64 {
         &self.segment().fixed::<NAMESPACE_AT, 8>()[2]
+    }
+
+    /// What hashes of names start from, so that nobody who makes names knows which of them share one.
+    /// It is 0 in an anonymous segment until one is drawn: what is done there can be repeated.
+    #[inline]
+    #[must_use]
+    pub fn hash_seed(&self) -> u64 {
+        self.hash_seed_word().load(Relaxed)
+    }
+
+    /// Draws the seed, before anything is hashed.
+    pub fn draw_hash_seed(&self) {
+        // Seeded by the kernel.
+        self.hash_seed_word().store(RandomState::new().build_hasher().finish(), Relaxed);
+    }
+
+    /// In a line that nothing else is stored to.
+    #[inline]
+    fn hash_seed_word(&self) -> &AtomicU64 {
+        &self.segment().fixed::<HASH_SEED_AT, 8>()[0]
     }
 
     /// Rises when mappings of files change hands.

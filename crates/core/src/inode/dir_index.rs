@@ -33,9 +33,11 @@ const SLOT_SHIFT: u64 = 42;
 /// Marks the place of a dentry whose name is removed.
 const REMOVED: u64 = 1;
 
-/// The hash of a name in a directory.
-pub(crate) fn name_hash(directory: Ino, name: &[u8]) -> u64 {
-    xxhash_rust::xxh3::xxh3_64_with_seed(name, directory.get())
+/// The hash of a name in a directory. Who makes names does not know the arena's part of the seed: with
+/// it he could choose thousands that share one hash, of which each would be looked for among all.
+fn name_hash(arena: &Arena, directory: Ino, name: &[u8]) -> u64 {
+    let seed = arena.hash_seed().wrapping_add(directory.get());
+    xxhash_rust::xxh3::xxh3_64_with_seed(name, seed)
 }
 
 /// A dentry's address in the 50 bits that a name table keeps: slot, and the number of the line.
@@ -111,7 +113,7 @@ pub(crate) fn find(
     name: &[u8],
 ) -> Result<Option<FoundName>> {
     let mut found = Ok(None);
-    view.names().find(arena, name_hash(view.ino(), name), |value| {
+    view.names().find(arena, name_hash(arena, view.ino(), name), |value| {
         let at = unpack(value);
         // Without the lock a dentry that makes no sense is one that moved: the view will not validate.
         found = with_dentry(pm, at, |dentry| {
@@ -129,8 +131,8 @@ pub(crate) fn find(
 }
 
 /// The hash of the name at `value`, for tables that grow; a name that can't be read hashes to 0.
-fn hash_at(pm: &Pm, directory: Ino, value: u64) -> u64 {
-    with_dentry(pm, unpack(value), |dentry| name_hash(directory, dentry.name())).unwrap_or(0)
+fn hash_at(pm: &Pm, arena: &Arena, directory: Ino, value: u64) -> u64 {
+    with_dentry(pm, unpack(value), |dentry| name_hash(arena, directory, dentry.name())).unwrap_or(0)
 }
 
 /// Fills the name table of a directory whose cookie index was rebuilt; returns the number of names.
@@ -143,8 +145,8 @@ pub(crate) fn index_names(pm: &Pm, arena: &Arena, view: &View<'_>) -> Result<u64
             return;
         }
         let at = PmAddr::from_raw(word);
-        result = with_dentry(pm, at, |dentry| name_hash(ino, dentry.name())).and_then(|hash| {
-            view.names().insert(arena, hash, pack(at), &mut |value| hash_at(pm, ino, value))?;
+        result = with_dentry(pm, at, |dentry| name_hash(arena, ino, dentry.name())).and_then(|hash| {
+            view.names().insert(arena, hash, pack(at), &mut |value| hash_at(pm, arena, ino, value))?;
             Ok(count + 1)
         });
     })?;
@@ -174,8 +176,8 @@ pub(crate) fn reserve(
 ) -> Result<()> {
     let ino = view.ino();
     view.index().reserve(arena, cookie, 1)?;
-    let hash = name_hash(ino, name);
-    view.names().reserve(arena, hash, &mut |value| hash_at(pm, ino, value))?;
+    let hash = name_hash(arena, ino, name);
+    view.names().reserve(arena, hash, &mut |value| hash_at(pm, arena, ino, value))?;
     Ok(())
 }
 
@@ -190,8 +192,8 @@ pub(crate) fn add(
 ) -> Result<()> {
     let ino = view.ino();
     view.index().set(arena, cookie, at.raw())?;
-    let hash = name_hash(ino, name);
-    view.names().insert(arena, hash, pack(at), &mut |value| hash_at(pm, ino, value))?;
+    let hash = name_hash(arena, ino, name);
+    view.names().insert(arena, hash, pack(at), &mut |value| hash_at(pm, arena, ino, value))?;
     view.set_next_cookie(view.next_cookie().max(cookie + 1));
     Ok(())
 }
@@ -199,7 +201,7 @@ pub(crate) fn add(
 /// Removes a name.
 pub(crate) fn remove(arena: &Arena, view: &View<'_>, name: &[u8], found: &FoundName) -> Result<()> {
     mark_removed(arena, view, found.cookie)?;
-    view.names().remove(arena, name_hash(view.ino(), name), pack(found.at))?;
+    view.names().remove(arena, name_hash(arena, view.ino(), name), pack(found.at))?;
     Ok(())
 }
 
@@ -213,8 +215,38 @@ pub(crate) fn move_dentry(
 ) -> Result<()> {
     let ino = view.ino();
     let (hash, cookie) =
-        with_dentry(pm, to, |dentry| (name_hash(ino, dentry.name()), dentry.cookie()))?;
+        with_dentry(pm, to, |dentry| (name_hash(arena, ino, dentry.name()), dentry.cookie()))?;
     view.names().replace(arena, hash, pack(from), pack(to))?;
     view.index().set(arena, cookie, to.raw())?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    /// The first bytes of what xxh3 mixes into a name: a name that begins with them and the seed makes
+    /// a product 0, whatever its next 8 bytes are.
+    const MIXED_IN: u64 = 0xbe4b_a423_396c_feb8;
+
+    fn hashes(arena: &Arena, directory: Ino) -> usize {
+        let names = (0..1000_u64).map(|number| {
+            let first = MIXED_IN.wrapping_add(directory.get()).to_le_bytes();
+            [first.as_slice(), format!("{number:08}").as_bytes(), &[b'x'; 16]].concat()
+        });
+        names.map(|name| name_hash(arena, directory, &name)).collect::<HashSet<_>>().len()
+    }
+
+    // A user of a mount made 20,000 names of one hash in a directory, each of which took as long to look
+    // up, or to remove, as thousands of others.
+    #[test]
+    fn names_of_one_hash_cannot_be_chosen() {
+        let arena = Arena::anonymous(1 << 21).unwrap();
+        let directory = Ino::new(7);
+        assert_eq!(hashes(&arena, directory), 1, "without a seed they can");
+        arena.draw_hash_seed();
+        assert_eq!(hashes(&arena, directory), 1000);
+    }
 }
