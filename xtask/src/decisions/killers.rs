@@ -27,7 +27,7 @@ const LEFT_OUT: &[&str] = &[
 ];
 /// Tests over many operations, or kinds of damage, which are run by shares of them.
 const SHARED: &[&str] = &[
-    "answers_to_damage_stay: of_every_kind",
+    "answers_to_damage_stay: of_each_pool_and_kind",
     "refusals_change_nothing: of_every_operation",
     "clients_die_at_each_store: and_are_settled_for",
     "clients_die_at_each_store: and_are_settled_for_in_the_two_fence_form",
