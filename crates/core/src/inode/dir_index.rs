@@ -145,10 +145,12 @@ pub(crate) fn index_names(pm: &Pm, arena: &Arena, view: &View<'_>) -> Result<u64
             return;
         }
         let at = PmAddr::from_raw(word);
-        result = with_dentry(pm, at, |dentry| name_hash(arena, ino, dentry.name())).and_then(|hash| {
-            view.names().insert(arena, hash, pack(at), &mut |value| hash_at(pm, arena, ino, value))?;
-            Ok(count + 1)
-        });
+        result =
+            with_dentry(pm, at, |dentry| name_hash(arena, ino, dentry.name())).and_then(|hash| {
+                view.names()
+                    .insert(arena, hash, pack(at), &mut |value| hash_at(pm, arena, ino, value))?;
+                Ok(count + 1)
+            });
     })?;
     result
 }

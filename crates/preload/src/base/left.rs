@@ -6,6 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 static ALL: AtomicBool = AtomicBool::new(false);
 /// All that was open before is the kernel's too.
 static ALL_ARE: AtomicBool = AtomicBool::new(false);
+/// The kernel closes numbers and gives them out that no call here tells of (`io_uring`).
+static NUMBERS: AtomicBool = AtomicBool::new(false);
+/// None that was the kernel's before is known here any more.
+static NUMBERS_ARE: AtomicBool = AtomicBool::new(false);
 /// Paths mean something else here than where the mounts were named.
 static ELSEWHERE: AtomicBool = AtomicBool::new(false);
 /// Calls under way after which paths may mean something else.
@@ -54,4 +58,24 @@ pub(crate) fn has_all_files() -> bool {
 /// Every file is the kernel's by now.
 pub(crate) fn all_are_left() {
     ALL_ARE.store(true, Ordering::Release);
+}
+
+/// Whether no number that the kernel has a file for may be known here.
+pub(crate) fn needs_numbers() -> bool {
+    NUMBERS.load(Ordering::SeqCst)
+}
+
+/// Leaves all numbers to the kernel from now on.
+pub(crate) fn leave_numbers() {
+    NUMBERS.store(true, Ordering::SeqCst);
+}
+
+/// Whether those that were known are left to it too.
+pub(crate) fn has_all_numbers() -> bool {
+    NUMBERS_ARE.load(Ordering::Acquire)
+}
+
+/// They are by now.
+pub(crate) fn all_numbers_are_left() {
+    NUMBERS_ARE.store(true, Ordering::Release);
 }

@@ -4,7 +4,7 @@ use crate::base::guard;
 use crate::base::sys::{Args, Ret, Served, fail, sys};
 use crate::calls::open;
 use crate::fds::table::{self, CREATED, DIRECTORY, IN_KERNEL, InUse};
-use crate::fds::{kernel, locks};
+use crate::fds::{forget, kernel, locks};
 use crate::mounts::helper;
 use crate::numbers::{self, limits, words};
 use crate::paths::descriptor;
@@ -45,7 +45,7 @@ pub(crate) fn close_range(args: &Args) -> Served {
         if only_marks {
             by_kernel()
         } else {
-            table::close_range(first, last, by_kernel, |file| ended.push(file))
+            forget::close_range(first, last, by_kernel, |file| ended.push(file))
         }
     });
     ended.into_iter().for_each(locks::forget);

@@ -343,10 +343,11 @@ fn other_call(number: i64, args: &Args) -> Served {
         libc::SYS_sendmsg => descriptors::send_message(args, false),
         libc::SYS_sendmmsg => descriptors::send_message(args, true),
         // A ring may come from the parent, or from another process.
-        libc::SYS_io_uring_setup
-        | libc::SYS_io_uring_enter
-        | libc::SYS_io_uring_register
-        | libc::SYS_io_setup => {
+        libc::SYS_io_uring_setup | libc::SYS_io_uring_enter | libc::SYS_io_uring_register => {
+            kernel::leave_numbers();
+            None
+        }
+        libc::SYS_io_setup => {
             if !left::has_all_files() {
                 kernel::give_all_at_once();
             }

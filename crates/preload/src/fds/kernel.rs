@@ -19,7 +19,7 @@ use crate::base::say::say;
 use crate::base::settings::{self, Variable};
 use crate::base::sys::{Ret, fail, sys};
 use crate::fds::table::{self, BRIEFLY, DIRECTORY, IN_KERNEL, InUse, MAPPED, Quiet, SHARED};
-use crate::fds::{locks, shown};
+use crate::fds::{forget, locks, shown};
 use crate::mounts::places::{self, NoPath};
 use crate::mounts::{self, Mount, ctx};
 use crate::numbers::{self, limits, words};
@@ -96,6 +96,20 @@ pub(crate) fn give_all_at_once() {
     take_all(SHARED);
     drop(quiet);
     left::all_are_left();
+}
+
+/// As [`give_all_at_once`], before the kernel may close a number, and give it to another file, without another
+/// call: by the number nothing is served any more. What could not be handed over stays a placeholder.
+pub(crate) fn leave_numbers() {
+    if left::has_all_numbers() {
+        return;
+    }
+    give_all_at_once();
+    left::leave_numbers();
+    // It ends a read by such a call where it was last told that the file does.
+    hand_over_all();
+    forget::forget_the_kernels();
+    left::all_numbers_are_left();
 }
 
 /// A new placeholder: the lowest free number.

@@ -16,11 +16,11 @@ use crate::base::lock::Lock;
 use crate::base::said::Said;
 use crate::base::sys::{Ret, fail, sys};
 use crate::base::thread::current;
-use crate::fds::shown;
+use crate::fds::{forget, shown};
 use crate::numbers;
 use crate::numbers::words::{
-    DESCRIPTORS, HIGHEST, INHERITED, INTERNAL, STAYS, STOCKED, UNSEEN, forget, index_of,
-    note_number, word, word_of, word_to_set,
+    DESCRIPTORS, HIGHEST, INTERNAL, STAYS, STOCKED, UNSEEN, index_of, note_number, word, word_of,
+    word_to_set,
 };
 
 /// Threads with a hazard of their own.
@@ -160,7 +160,7 @@ pub(crate) unsafe fn begin(inherited: Inherited) {
     unsafe { INHERITED_FILE.say(inherited) };
 }
 
-fn slot(index: u32) -> &'static Description {
+pub(super) fn slot(index: u32) -> &'static Description {
     let slab = SLAB.get().unwrap_or(0) as *const Description;
     // SAFETY: indexes come from `take_slot`, which has reserved the memory, and are below DESCRIPTORS;
     // zeroes are a valid description; what was used of the memory is never unmapped.
@@ -284,7 +284,8 @@ pub(crate) fn get(fd: i32) -> Option<InUse> {
 /// Looks at a number when it is first used: it may lead to a file of a mount, opened by another program.
 #[cold]
 fn first_seen(fd: i32, word: &AtomicU32) -> u32 {
-    let inherited = INHERITED_FILE.get().filter(|_| !left::has_all());
+    let is_left = left::has_all() || left::needs_numbers();
+    let inherited = INHERITED_FILE.get().filter(|_| !is_left);
     let new = inherited.and_then(|inherited| inherited(fd));
     let seen = new.and_then(|new| {
         let index = take_slot()?;
@@ -313,12 +314,20 @@ fn named(word: u32) -> Option<u32> {
 }
 
 /// Puts a new description of a descriptor that was given out just now; false when there is no
-/// room.
+/// room, or it is left to the kernel.
 pub(crate) fn insert(fd: i32, new: &New<'_>) -> bool {
+    let is_left = || new.state & IN_KERNEL != 0 && left::needs_numbers();
+    if is_left() {
+        return false;
+    }
     let (Some(word), Some(index)) = (word_to_set(fd), take_slot()) else { return false };
     describe(index, new);
     note_number(fd);
-    word.store(word_of(index, new.stays), Ordering::Release);
+    word.store(word_of(index, new.stays), Ordering::SeqCst);
+    // Who leaves them to the kernel at this moment may have looked at the word before.
+    if is_left() {
+        forget::forget_the_kernels();
+    }
     true
 }
 
@@ -528,7 +537,7 @@ pub(crate) fn with_number<T>(
 }
 
 /// A descriptor has gone; tells the mount and the inode of its file.
-fn drop_reference(word: u32) -> Option<(usize, Ino)> {
+pub(super) fn drop_reference(word: u32) -> Option<(usize, Ino)> {
     let index = index_of(word)?;
     let file = (slot(index).mount(), slot(index).ino());
     if slot(index).references.fetch_sub(1, Ordering::AcqRel) == 1 {
@@ -633,32 +642,6 @@ pub(crate) fn before_fork() {
 pub(crate) fn fork_done() {
     HAZARD_FREE.give();
     FREE.give();
-}
-
-/// Forgets all descriptors from `first` to `last`, which the kernel closes; `closed` is told of their files.
-pub(crate) fn close_range(
-    first: u32,
-    last: u32,
-    close: impl FnOnce() -> Ret,
-    mut closed: impl FnMut((usize, Ino)),
-) -> Ret {
-    let last = last.min(HIGHEST.load(Ordering::Relaxed).max(INHERITED.cast_unsigned() - 1));
-    let words = || (first..=last).filter_map(|fd| word(fd.cast_signed()));
-    for word in words() {
-        let numbers = numbers::lock();
-        let before = word.load(Ordering::Acquire);
-        if index_of(before).is_some() {
-            // Placeholders count as such until they are closed.
-            word.store(STOCKED, Ordering::Release);
-        } else if before == UNSEEN {
-            word.store(0, Ordering::Release);
-        }
-        drop(numbers);
-        drop_reference(before).into_iter().for_each(&mut closed);
-    }
-    let result = close();
-    (first..=last).for_each(|fd| forget(fd.cast_signed()));
-    result
 }
 
 /// [`KEPT_OUT`] while no thread may begin a call, since the process is about to end or to be another program;

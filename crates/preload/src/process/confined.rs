@@ -23,8 +23,8 @@ use novale_posix::report::Event;
 
 use crate::base::sys::{Args, Fd, Served, fail, sys};
 use crate::base::{classes, report};
-use crate::fds::kernel;
 use crate::fds::table::{self, Quiet};
+use crate::fds::{forget, kernel};
 use crate::maps::{self, giving};
 use crate::mounts::{self, helper};
 
@@ -157,7 +157,7 @@ fn give_up() {
     // What another thread has opened since.
     kernel::hand_over_all();
     // What could not be handed over stays a placeholder, which can do nothing.
-    table::close_range(0, u32::MAX, || 0, |_| ());
+    forget::close_range(0, u32::MAX, || 0, |_| ());
     kernel::forget_originals();
     for mount in 0..mounts::all().len() {
         giving::give_all(mount);
