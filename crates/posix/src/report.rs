@@ -101,7 +101,7 @@ pub enum Event {
     Began,
     /// One was more confined from the start than `novale run`, so that nothing of it is served.
     BeganConfined,
-    /// A process confined itself, and nothing of it was served from then on.
+    /// A process confined itself, or is Go in part, and nothing of it was served from then on.
     Confined,
     /// A process changed its root or its mounts: all its paths are the kernel's from then on.
     Moved,

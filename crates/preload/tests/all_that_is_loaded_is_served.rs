@@ -32,6 +32,10 @@ promises! {
     rings_of_several_threads_see_them: runs_with_the_daemon rings;
     a_library_that_is_loaded_later_is_served: runs_without_the_daemon loaded_later;
     programs_that_cannot_load_the_library_are_started: runs_with_the_daemon others_children;
+    /// What libc had opened was a placeholder to calls of Go's (EBADF). Where Go closed such a descriptor, and
+    /// opened another file, libc's calls with its number were of the first file: its bytes were written over.
+    a_part_in_go_has_the_descriptors_of_libc: runs_with_the_daemon go_program;
+    a_library_in_go_has_them: runs_with_the_daemon go_library;
 }
 
 /// The compiler, unless this machine has none of the kind.
@@ -132,9 +136,9 @@ fn programs_in_another_root_say_nothing() {
 
 mod tasks {
     use std::arch::asm;
-    use std::ffi::CString;
+    use std::ffi::{CString, c_char};
     use std::fs::{File, OpenOptions};
-    use std::os::fd::AsRawFd;
+    use std::os::fd::{AsRawFd, IntoRawFd};
     use std::os::unix::ffi::OsStrExt;
     use std::os::unix::fs::FileExt;
 
@@ -280,6 +284,64 @@ mod tasks {
         let file = made("later");
         assert_eq!(put(file.as_raw_fd(), b"later".as_ptr(), 5), 5);
         assert_eq!(fs::read(place("later")).unwrap(), b"later");
+    }
+
+    /// What a compiler makes of Go: the note that the linker leaves, and calls whose number comes by a register.
+    const GO: &str = r#"#include <fcntl.h>
+        #include <string.h>
+        #include <unistd.h>
+        __asm__(".section .note.go.buildid,\"a\",@note\n.long 4,1,4\n.ascii \"Go\\0\\0x\\0\\0\\0\"\n.text");
+        __attribute__((noinline)) static long kernels(long number, long a, long b, long c) {
+            __asm__ volatile("syscall" : "+a"(number) : "D"(a), "S"(b), "d"(c)
+                : "rcx", "r11", "memory");
+            return number;
+        }
+        static int is(const char *path, const char *text) {
+            char found[32] = "";
+            int fd = open(path, O_RDONLY);
+            return read(fd, found, sizeof found - 1) >= 0 && close(fd) == 0 && !strcmp(found, text);
+        }
+        long both(int fd, const char *first, const char *other) {
+            if (kernels(1, fd, (long)"Go", 2) != 2 || lseek(fd, 0, SEEK_CUR) != 2)
+                return 2;
+            if (write(fd, " and C", 6) != 6 || kernels(3, fd, 0, 0) != 0)
+                return 3;
+            if (kernels(2, (long)other, O_WRONLY, 0) != fd || write(fd, "other", 5) != 5)
+                return 4;
+            return is(first, "Go and C") && is(other, "other") && close(fd) == 0 ? 0 : 5;
+        }
+        int main(int count, char **words) {
+            return both(open(words[1], O_RDWR), words[1], words[2]);
+        }
+        "#;
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn go_program() {
+        let folder = tempfile::tempdir().unwrap();
+        let Some(program) = compiled(folder.path(), "go", &["cc", "-O1"], GO) else { return };
+        drop((made("first"), made("other")));
+        let output = Command::new(program).args([place("first"), place("other")]).output();
+        succeeds(&output.unwrap());
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn go_library() {
+        type Both = extern "C" fn(i32, *const c_char, *const c_char) -> i64;
+        let folder = tempfile::tempdir().unwrap();
+        let words = ["cc", "-shared", "-fPIC", "-O1"];
+        let Some(library) = compiled(folder.path(), "go.so", &words, GO) else { return };
+        let [library, first, other] = [library, place("first"), place("other")]
+            .map(|path| CString::new(path.as_os_str().as_bytes()).unwrap());
+        drop(made("other"));
+        let file = made("first");
+        let library = unsafe { libc::dlopen(library.as_ptr(), libc::RTLD_NOW) };
+        assert!(!library.is_null());
+        let both = unsafe { libc::dlsym(library, c"both".as_ptr()) };
+        assert!(!both.is_null());
+        let both = unsafe { std::mem::transmute::<*mut libc::c_void, Both>(both) };
+        assert_eq!(both(file.into_raw_fd(), first.as_ptr(), other.as_ptr()), 0);
     }
 
     /// By `posix_spawn`, in the parent's memory; by `fork`; and by a shell that becomes the program.

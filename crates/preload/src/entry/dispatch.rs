@@ -317,6 +317,10 @@ fn path_call(number: i64, args: &Args) -> Served {
     }
 }
 
+fn mmap(args: &Args) -> Served {
+    maps::mmap(args).or_else(|| objects::mmap(args, confined::before_unseen_calls))
+}
+
 fn other_call(number: i64, args: &Args) -> Served {
     match number {
         libc::SYS_getdents64 => directories::list(args),
@@ -327,7 +331,7 @@ fn other_call(number: i64, args: &Args) -> Served {
         libc::SYS_dup2 | libc::SYS_dup3 => descriptors::dup_to(number, args),
         libc::SYS_fcntl => descriptors::fcntl(args),
         libc::SYS_flock => descriptors::flock(args),
-        libc::SYS_mmap => maps::mmap(args).or_else(|| objects::mmap(args)),
+        libc::SYS_mmap => mmap(args),
         libc::SYS_munmap => maps::munmap(args),
         libc::SYS_mremap => maps::mremap(args),
         libc::SYS_msync => maps::msync(args),

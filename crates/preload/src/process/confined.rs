@@ -1,6 +1,6 @@
 //! Programs that confine themselves (Landlock, seccomp), that lock all their memory or limit their address space,
-//! whose threads no longer share their descriptors, or that share their memory or their descriptors with another
-//! process: from then on everything is the kernel's.
+//! whose threads no longer share their descriptors, that share their memory or their descriptors with another
+//! process, or load a library whose calls are not seen (Go): from then on everything is the kernel's.
 //!
 //! Such a rule binds the system calls that a process makes, and here none are made. So before a program
 //! lays one on itself,
@@ -95,6 +95,12 @@ pub(crate) fn before_own_descriptors(is_alone: impl FnOnce() -> bool) -> bool {
 /// Before a process is made that shares this one's memory and goes on beside it, or its descriptors. False where
 /// everything can't be given up.
 pub(crate) fn before_process_beside() -> bool {
+    is() || leave_everything()
+}
+
+/// Before a library runs whose system calls this one does not see, and which may close numbers of libc's. False
+/// where everything can't be given up.
+pub(crate) fn before_unseen_calls() -> bool {
     is() || leave_everything()
 }
 

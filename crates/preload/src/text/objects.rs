@@ -4,15 +4,18 @@
 //! its own `mmap`, which is replaced for this. In libc all calls are replaced; elsewhere those
 //! whose number stands beside them, and that concern files: data in a text has none, and how a program
 //! makes threads, handles signals and ends without libc is its own. A Go program's calls stay as they
-//! are: it makes them on stacks that are too small, and all others without a number beside them.
+//! are: it makes them on stacks that are too small, and all others without a number beside them. So where
+//! one is beside C (cgo, a library in Go) everything is the kernel's: what libc has opened is read and
+//! closed by calls that are not seen, and the number leads to another file then.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::ops::Range;
 
 use arrayvec::ArrayVec;
+use novale_posix::report::Event;
 
-use crate::base::classes;
-use crate::base::sys::{Args, Served, sys};
+use crate::base::sys::{Args, Served, fail, sys};
+use crate::base::{classes, report};
 use crate::text::image::{self, BUILD_MAX, Text, Trailer};
 use crate::text::sites::{self, Site, Sites};
 use crate::text::{kept, patch};
@@ -58,20 +61,25 @@ struct Object {
     /// Addresses of what is executed.
     texts: ArrayVec<Range<u64>, TEXTS_MAX>,
     build: ArrayVec<u8, BUILD_MAX>,
-    /// What nothing is replaced in: a Go program, or one of more texts than are looked at.
+    /// What nothing is replaced in: one of more texts than are looked at.
     is_left: bool,
+    is_go: bool,
     /// Of libc its file, and where in it the text begins.
     file: Option<(&'static [u8], u64)>,
 }
 
-/// Replaces the system calls of all that is loaded; false where libc's can't be, and the mount serves
-/// everything.
+/// Replaces the system calls of all that is loaded; false where libc's can't be, or a part of the
+/// program is Go, and the mount serves everything.
 #[inline]
 pub(crate) fn begin() -> bool {
     let mut found = Loaded { first: ArrayVec::new(), others: Vec::new() };
     // SAFETY: the callback keeps to the rules and `found` outlives the call.
     unsafe { libc::dl_iterate_phdr(Some(take_down), (&raw mut found).cast()) };
     let all = || found.first.iter().chain(&found.others);
+    if all().any(|object| object.is_go) {
+        report::event(Event::Confined);
+        return false;
+    }
     let loader = all().find(|object| object.kind == Kind::Loader);
     let (mut replaced, mut image) = (0, None);
     for object in all().filter(|object| object.kind == Kind::Libc) {
@@ -114,8 +122,9 @@ unsafe extern "C" fn take_down(
     0
 }
 
-/// `mmap`: the kernel's, and what the loader has brought in to be executed is looked at before it runs.
-pub(crate) fn mmap(args: &Args) -> Served {
+/// `mmap`: the kernel's, and what the loader has brought in to be executed is looked at before it runs: where that
+/// is Go, `leave` is to leave everything to the kernel, or says that it can't.
+pub(crate) fn mmap(args: &Args, leave: fn() -> bool) -> Served {
     let [_, len, access, flags, fd, offset] = *args;
     let is_text = access & (libc::PROT_EXEC | libc::PROT_WRITE) as u64 == libc::PROT_EXEC as u64
         && flags & (libc::MAP_ANONYMOUS | libc::MAP_SHARED) as u64 == 0;
@@ -126,6 +135,10 @@ pub(crate) fn mmap(args: &Args) -> Served {
     if let Ok(start) = u64::try_from(at)
         && let Some(object) = of_file(fd, offset, start..start.saturating_add(len))
     {
+        if object.is_go && !leave() {
+            sys!(libc::SYS_munmap, at, len);
+            return Some(fail(libc::EAGAIN));
+        }
         serve(&object);
     }
     Some(at)
@@ -232,7 +245,7 @@ impl Object {
     #[inline]
     fn new(kind: Kind, base: u64) -> Self {
         let (texts, build) = (ArrayVec::new(), ArrayVec::new());
-        Self { kind, base, texts, build, is_left: false, file: None }
+        Self { kind, base, texts, build, is_left: false, is_go: false, file: None }
     }
 
     #[inline]
@@ -256,7 +269,7 @@ impl Object {
                 let build = notes.get(at..at + value).unwrap_or_default();
                 self.build = ArrayVec::try_from(build).unwrap_or_default();
             }
-            self.is_left |= owner == b"Go\0\0";
+            self.is_go |= owner == b"Go\0\0";
             let Some(rest) = notes.get(at + value.next_multiple_of(4)..) else { return };
             notes = rest;
         }
@@ -325,7 +338,7 @@ impl Object {
 /// Replaces the calls of one that is loaded; returns 0 where it has none, or they can't be.
 #[unsafe(link_section = ".text.novale_start")]
 fn serve(object: &Object) -> usize {
-    if object.is_left {
+    if object.is_left || object.is_go {
         return 0;
     }
     object.replace(&object.sites())
@@ -401,6 +414,6 @@ mod tests {
         notes.extend([4u32, 1, 4].map(u32::to_le_bytes).concat());
         notes.extend_from_slice(b"Go\0\0x\0\0\0");
         object.note(&notes);
-        assert_eq!((object.build.as_slice(), object.is_left), (&b"abc"[..], true));
+        assert_eq!((object.build.as_slice(), object.is_go), (&b"abc"[..], true));
     }
 }
