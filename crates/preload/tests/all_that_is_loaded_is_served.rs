@@ -36,6 +36,9 @@ promises! {
     /// opened another file, libc's calls with its number were of the first file: its bytes were written over.
     a_part_in_go_has_the_descriptors_of_libc: runs_with_the_daemon go_program;
     a_library_in_go_has_them: runs_with_the_daemon go_library;
+    /// A fork by a second libc was not seen: parent and child had a position each and wrote over each other. A
+    /// thread that it made never came back from its first call.
+    a_library_with_a_libc_of_its_own_has_them: runs_with_the_daemon second_libc;
 }
 
 /// The compiler, unless this machine has none of the kind.
@@ -136,7 +139,7 @@ fn programs_in_another_root_say_nothing() {
 
 mod tasks {
     use std::arch::asm;
-    use std::ffi::{CString, c_char};
+    use std::ffi::{CStr, CString, c_char};
     use std::fs::{File, OpenOptions};
     use std::os::fd::{AsRawFd, IntoRawFd};
     use std::os::unix::ffi::OsStrExt;
@@ -325,23 +328,68 @@ mod tasks {
         succeeds(&output.unwrap());
     }
 
-    #[test]
-    #[ignore = "a task of another test"]
-    fn go_library() {
+    /// Hands a file that libc has opened to a library that is loaded then.
+    fn loads(source: &str, load: impl FnOnce(&CStr) -> *mut libc::c_void) {
         type Both = extern "C" fn(i32, *const c_char, *const c_char) -> i64;
         let folder = tempfile::tempdir().unwrap();
         let words = ["cc", "-shared", "-fPIC", "-O1"];
-        let Some(library) = compiled(folder.path(), "go.so", &words, GO) else { return };
+        let Some(library) = compiled(folder.path(), "other.so", &words, source) else { return };
         let [library, first, other] = [library, place("first"), place("other")]
             .map(|path| CString::new(path.as_os_str().as_bytes()).unwrap());
         drop(made("other"));
         let file = made("first");
-        let library = unsafe { libc::dlopen(library.as_ptr(), libc::RTLD_NOW) };
+        let library = load(&library);
         assert!(!library.is_null());
         let both = unsafe { libc::dlsym(library, c"both".as_ptr()) };
         assert!(!both.is_null());
         let both = unsafe { std::mem::transmute::<*mut libc::c_void, Both>(both) };
         assert_eq!(both(file.into_raw_fd(), first.as_ptr(), other.as_ptr()), 0);
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn go_library() {
+        loads(GO, |library| unsafe { libc::dlopen(library.as_ptr(), libc::RTLD_NOW) });
+    }
+
+    /// What a library does by the libc that it brings.
+    const FORKS: &str = r#"#include <fcntl.h>
+        #include <pthread.h>
+        #include <string.h>
+        #include <sys/wait.h>
+        #include <unistd.h>
+        static void *writes(void *fd) {
+            return write(*(int *)fd, " thread", 7) == 7 ? fd : 0;
+        }
+        long both(int fd, const char *first, const char *other) {
+            char found[32] = "";
+            pthread_t thread;
+            void *done = 0;
+            int status = 1, made = open(other, O_WRONLY);
+            if (write(fd, "inner", 5) != 5 || write(made, "a", 1) != 1)
+                return 2;
+            pid_t child = fork();
+            if (child == 0)
+                _exit(write(fd, " child", 6) != 6 || write(made, "b", 1) != 1);
+            if (waitpid(child, &status, 0) != child || status != 0)
+                return 3;
+            if (pthread_create(&thread, 0, writes, &fd) != 0 || pthread_join(thread, &done) != 0)
+                return 4;
+            if (!done || lseek(fd, 0, SEEK_CUR) != 18 || lseek(made, 0, SEEK_CUR) != 2)
+                return 5;
+            if (close(made) != 0 || close(fd) != 0 || (fd = open(first, O_RDONLY)) < 0)
+                return 6;
+            return read(fd, found, sizeof found - 1) == 18 && !strcmp(found, "inner child thread")
+                ? 0 : 7;
+        }
+        "#;
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn second_libc() {
+        loads(FORKS, |library| unsafe {
+            libc::dlmopen(libc::LM_ID_NEWLM, library.as_ptr(), libc::RTLD_NOW)
+        });
     }
 
     /// By `posix_spawn`, in the parent's memory; by `fork`; and by a shell that becomes the program.

@@ -9,6 +9,7 @@
 //! closed by calls that are not seen, and the number leads to another file then.
 
 use std::ffi::{CStr, c_int, c_void};
+use std::io::Write;
 use std::ops::Range;
 
 use arrayvec::ArrayVec;
@@ -123,7 +124,7 @@ unsafe extern "C" fn take_down(
 }
 
 /// `mmap`: the kernel's, and what the loader has brought in to be executed is looked at before it runs: where that
-/// is Go, `leave` is to leave everything to the kernel, or says that it can't.
+/// is Go, or a second libc, `leave` is to leave everything to the kernel, or says that it can't.
 pub(crate) fn mmap(args: &Args, leave: fn() -> bool) -> Served {
     let [_, len, access, flags, fd, offset] = *args;
     let is_text = access & (libc::PROT_EXEC | libc::PROT_WRITE) as u64 == libc::PROT_EXEC as u64
@@ -135,11 +136,12 @@ pub(crate) fn mmap(args: &Args, leave: fn() -> bool) -> Served {
     if let Ok(start) = u64::try_from(at)
         && let Some(object) = of_file(fd, offset, start..start.saturating_add(len))
     {
-        if object.is_go && !leave() {
+        if !object.is_go && !is_libc(fd) {
+            serve(&object);
+        } else if !leave() {
             sys!(libc::SYS_munmap, at, len);
             return Some(fail(libc::EAGAIN));
         }
-        serve(&object);
     }
     Some(at)
 }
@@ -221,6 +223,19 @@ fn of_file(fd: u64, offset: u64, mapped: Range<u64>) -> Option<Object> {
         object.note(head.get(at..end).unwrap_or_default());
     }
     Some(object)
+}
+
+/// Whether a file is a libc, which would be the program's second one (`dlmopen`): its processes and threads
+/// begin unseen.
+fn is_libc(fd: u64) -> bool {
+    let (mut path, mut name) = ([0_u8; 64], [0_u8; HEAD_BYTES]);
+    if write!(&mut path[..], "/proc/thread-self/fd/{fd}\0").is_err() {
+        return false;
+    }
+    let got = sys!(libc::SYS_readlink, path.as_ptr(), name.as_mut_ptr(), name.len());
+    let name = usize::try_from(got).ok().and_then(|len| name.get(..len)).unwrap_or_default();
+    let name = name.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+    name == b"libc.so.6" || (name.starts_with(b"libc-2.") && name.ends_with(b".so"))
 }
 
 /// The program headers of an ELF file of this machine's kind.
