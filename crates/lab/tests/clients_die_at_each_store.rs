@@ -293,6 +293,8 @@ fn run_buffered((points, stride): (Points, usize), power: bool) {
     let options = DeathOptions { core, points, stride: one_in(stride), first: 0, power, seed: 5 };
     let total = all_die(&setup, share(parse_steps(victims).unwrap()), options);
     assert!(is_share() || (total.done > 0 && total.done < total.deaths));
+    // Between one store of what has reserved them and the next they are nobody's.
+    assert!(total.reserved_left <= 3.max(total.deaths / 25), "{total:?}");
 }
 
 /// The survivor has them open: what they have stays theirs until it closes them.

@@ -488,19 +488,22 @@ impl<'a> View<'a> {
         self.kind_word().fetch_and(!BUFFERED, Ordering::Release);
     }
 
-    /// Gives the blocks back of a file that has nothing in the buffer any more; returns how many pages
-    /// were reserved for them.
-    pub(crate) fn give_blocks(&self, arena: &Arena, buffer: WriteBuffer) -> Result<u64> {
+    /// Takes over how many pages are reserved for the blocks of a file that has nothing in the buffer any more.
+    pub(crate) fn take_reserved(&self) -> u64 {
         let reserved = self.buffer_word(COUNTS) >> 32;
         self.set_buffer_word(COUNTS, 0);
+        reserved
+    }
+
+    /// Gives those blocks back.
+    pub(crate) fn give_blocks(&self, arena: &Arena, buffer: WriteBuffer) -> Result<()> {
         let mut next = self.buffer().next(arena, 0)?;
         while let Some((page, off)) = next {
             self.buffer().vacate(arena, page)?;
             buffer.give(arena, Off::from_raw(off))?;
             next = self.buffer().next(arena, page + 1)?;
         }
-        self.buffer().clear(arena)?;
-        Ok(reserved)
+        Ok(self.buffer().clear(arena)?)
     }
 
     /// Whether blocks are left of what the file had in the buffer, by a client that died.

@@ -104,8 +104,10 @@ impl Fs {
 
     /// Gives back what a file had in the buffer, which is in the pool, or nobody's any more.
     pub(crate) fn give_buffer(&self, view: &View<'_>) -> Result<()> {
-        let reserved = view.give_blocks(self.arena(), self.buffer)?;
-        self.allocator.unreserve_pages(self.arena(), reserved)
+        let arena = self.arena();
+        // At once: what a client has taken over and not given up when it dies nobody gives up until the arena goes.
+        self.allocator.unreserve_pages(arena, view.take_reserved())?;
+        view.give_blocks(arena, self.buffer)
     }
 
     /// Frees all that an inode without names and holds has, and its number. The commit that took

@@ -65,9 +65,11 @@ pub struct DeathSummary {
     pub done: u64,
     /// Pages that the allocator lost track of until the pool was opened again, over all deaths.
     pub pages_lost: u64,
+    /// Deaths behind which pages are reserved for nobody, no page in particular.
+    pub reserved_left: u64,
 }
 
-sums!(DeathSummary: deaths images done pages_lost);
+sums!(DeathSummary: deaths images done pages_lost reserved_left);
 
 /// Lets a client die at each point of `victim`, one after the other, after `setup`.
 ///
@@ -256,10 +258,9 @@ impl Death {
             take_out(self.machine.pm()?, self.manner, &allowed, now_ns)?;
         }
         self.use_all(&mut summary)?;
-        let lost = summary.pages_lost;
         // A settler says that it gives before it does: what it had not given nobody gives.
-        if lost > in_hand && is_exact && dead.len() == 1 {
-            return Err(format!("{lost} pages are lost, {} the operation", found.name));
+        if summary.pages_lost > in_hand && is_exact && dead.len() == 1 {
+            return Err(format!("{} pages lost, {} the operation", summary.pages_lost, found.name));
         }
         Ok(summary)
     }
@@ -404,12 +405,12 @@ impl Death {
     pub(super) fn use_all(mut self, summary: &mut DeathSummary) -> Result<(), String> {
         let now_ns = now_ns_at(self.steps + 3);
         probe(&mut self.machine, now_ns).map_err(|why| format!("in use afterwards: {why}"))?;
-        // Of what a dead client had reserved there may be a rest, which is no page in particular.
         let fs = self.machine.fs().map_err(|why| format!("{why:?}"))?;
         let used = fs.buffer_use().map_err(|why| why.to_string())?;
         if used.blocks > IN_HAND_MAX.2 {
             return Err(format!("{} blocks of the write buffer are nobody's", used.blocks));
         }
+        summary.reserved_left += u64::from(used.pages_reserved > 0);
         let free = self.machine.bytes_available().unwrap_or(0) + used.pages_reserved * 4096;
         self.machine.close()?;
         let pm = self.pool.open(&PmOptions::default())?;
