@@ -1,19 +1,48 @@
-//! What is left to the kernel for good: all paths, or every file.
+//! What is left to the kernel for good: all paths, every file, or every number.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-/// The process does what this library can't see (`io_uring`): everything is the kernel's at once.
-static ALL: AtomicBool = AtomicBool::new(false);
-/// All that was open before is the kernel's too.
-static ALL_ARE: AtomicBool = AtomicBool::new(false);
-/// The kernel closes numbers and gives them out that no call here tells of (`io_uring`).
-static NUMBERS: AtomicBool = AtomicBool::new(false);
-/// None that was the kernel's before is known here any more.
-static NUMBERS_ARE: AtomicBool = AtomicBool::new(false);
+/// The process does what this library can't see (`io_uring`): every file is the kernel's at once.
+pub(crate) static FILES: LeftForGood = LeftForGood::new();
+/// The kernel closes numbers and gives them out that no call here tells of (`io_uring`): none that it has a file for
+/// is known here.
+pub(crate) static NUMBERS: LeftForGood = LeftForGood::new();
 /// Paths mean something else here than where the mounts were named.
 static ELSEWHERE: AtomicBool = AtomicBool::new(false);
 /// Calls under way after which paths may mean something else.
 static LEAVING: AtomicU32 = AtomicU32::new(0);
+
+/// Things that the kernel is to have: each new one from a moment on, and then those too that there were before.
+pub(crate) struct LeftForGood {
+    is_begun: AtomicBool,
+    is_done: AtomicBool,
+}
+
+impl LeftForGood {
+    const fn new() -> Self {
+        Self { is_begun: AtomicBool::new(false), is_done: AtomicBool::new(false) }
+    }
+
+    /// Leaves each new one to the kernel from now on.
+    pub(crate) fn begin(&self) {
+        self.is_begun.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether each new one is the kernel's.
+    pub(crate) fn is_begun(&self) -> bool {
+        self.is_begun.load(Ordering::SeqCst)
+    }
+
+    /// Those that there were are the kernel's by now.
+    pub(crate) fn end(&self) {
+        self.is_done.store(true, Ordering::Release);
+    }
+
+    /// Whether all are the kernel's.
+    pub(crate) fn is_done(&self) -> bool {
+        self.is_done.load(Ordering::Acquire)
+    }
+}
 
 /// Whether all calls with paths are the kernel's.
 pub(crate) fn has_all() -> bool {
@@ -38,44 +67,4 @@ pub(crate) fn forget_leaving() -> bool {
 /// Leaves all paths to the kernel from now on.
 pub(crate) fn leave_paths() {
     ELSEWHERE.store(true, Ordering::Relaxed);
-}
-
-/// Whether every file has to be the kernel's from the start.
-pub(crate) fn needs_all() -> bool {
-    ALL.load(Ordering::Relaxed)
-}
-
-/// Has every file be the kernel's from the start, from now on.
-pub(crate) fn leave_files() {
-    ALL.store(true, Ordering::Relaxed);
-}
-
-/// Whether every file is the kernel's, those too that were open before that was to be.
-pub(crate) fn has_all_files() -> bool {
-    ALL_ARE.load(Ordering::Acquire)
-}
-
-/// Every file is the kernel's by now.
-pub(crate) fn all_are_left() {
-    ALL_ARE.store(true, Ordering::Release);
-}
-
-/// Whether no number that the kernel has a file for may be known here.
-pub(crate) fn needs_numbers() -> bool {
-    NUMBERS.load(Ordering::SeqCst)
-}
-
-/// Leaves all numbers to the kernel from now on.
-pub(crate) fn leave_numbers() {
-    NUMBERS.store(true, Ordering::SeqCst);
-}
-
-/// Whether those that were known are left to it too.
-pub(crate) fn has_all_numbers() -> bool {
-    NUMBERS_ARE.load(Ordering::Acquire)
-}
-
-/// They are by now.
-pub(crate) fn all_numbers_are_left() {
-    NUMBERS_ARE.store(true, Ordering::Release);
 }

@@ -107,7 +107,7 @@ fn open_at(dir: u64, path: u64, flags: i32, mode: u32) -> Served {
     // A file with a slash after its name the kernel has its own word for.
     let is_folders = flags & libc::O_CREAT != 0 && place.has_slash();
     let special = is_folders || flags & both == both || unnamed && flags & libc::O_DIRECTORY == 0;
-    if special || place.rights == Rights::Kernel || left::needs_all() {
+    if special || place.rights == Rights::Kernel || left::FILES.is_begun() {
         return by_kernel();
     }
     let open = if unnamed { open_unnamed } else { open_found };
@@ -402,7 +402,7 @@ fn insert(fd: Ret, new: &New<'_>) -> Served {
 /// Lets the kernel open it, with all its checks, and serves what can be served from then on. The inode
 /// can't go away, since the kernel holds it.
 fn adopt(place: &Place<'_>, dir: u64, path: u64, flags: i32, mode: u32) -> Ret {
-    report::because(if left::needs_all() {
+    report::because(if left::FILES.is_begun() {
         Why::Asynchronous
     } else if place.rights != Rights::All {
         Why::Rights
@@ -435,7 +435,7 @@ fn opened(mount: usize, flags: i32, ino: Ino, state: u32) -> Option<New<'static>
     } else if attr.kind != FileKind::File || flags & libc::O_PATH != 0 {
         return None;
     }
-    if left::needs_all() {
+    if left::FILES.is_begun() {
         state |= SHARED;
     }
     // The kernel takes the bits away with the first write.

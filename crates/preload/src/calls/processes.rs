@@ -42,7 +42,7 @@ pub(crate) fn clone(number: i64, args: &Args) -> Outcome {
         return Outcome::Kernel;
     }
     // One that has this one's descriptors closes them, and no table here learns of that.
-    if flags & libc::CLONE_FILES as u64 != 0 && !confined::before_process_beside() {
+    if flags & libc::CLONE_FILES as u64 != 0 && !confined::before_unseen_calls() {
         return Outcome::Done(fail(libc::EAGAIN));
     }
     // A process that shares the working directory, the root and the umask changes this one's too.
@@ -67,7 +67,7 @@ fn beside(flags: u64) -> Outcome {
         kernel::hand_over_all();
         return Outcome::Lend;
     }
-    if !confined::before_process_beside() {
+    if !confined::before_unseen_calls() {
         return Outcome::Done(fail(libc::EAGAIN));
     }
     let has_own_block = flags & libc::CLONE_SETTLS as u64 != 0;

@@ -217,7 +217,7 @@ impl CountedCall {
         let why = |at: &usize| {
             let file = table::get(descriptor(*args.get(*at)?))?;
             let is_mapped = file.is(MAPPED) || self.number == libc::SYS_mmap;
-            Some(if left::needs_all() {
+            Some(if left::FILES.is_begun() {
                 Why::Asynchronous
             } else if of_own && is_mapped {
                 Why::Mapped

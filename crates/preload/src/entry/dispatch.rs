@@ -352,7 +352,7 @@ fn other_call(number: i64, args: &Args) -> Served {
             None
         }
         libc::SYS_io_setup => {
-            if !left::has_all_files() {
+            if !left::FILES.is_done() {
                 kernel::give_all_at_once();
             }
             None

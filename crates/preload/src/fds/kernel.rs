@@ -81,7 +81,7 @@ fn close(kept: &AtomicI32) {
 /// Makes every file the kernel's from now on.
 pub(crate) fn give_all() {
     numbers::stop();
-    left::leave_files();
+    left::FILES.begin();
     take_all(SHARED);
 }
 
@@ -95,21 +95,21 @@ pub(crate) fn give_all_at_once() {
     quiet.wait(BRIEFLY);
     take_all(SHARED);
     drop(quiet);
-    left::all_are_left();
+    left::FILES.end();
 }
 
 /// As [`give_all_at_once`], before the kernel may close a number, and give it to another file, without another
 /// call: by the number nothing is served any more. What could not be handed over stays a placeholder.
 pub(crate) fn leave_numbers() {
-    if left::has_all_numbers() {
+    if left::NUMBERS.is_done() {
         return;
     }
     give_all_at_once();
-    left::leave_numbers();
+    left::NUMBERS.begin();
     // It ends a read by such a call where it was last told that the file does.
     hand_over_all();
     forget::forget_the_kernels();
-    left::all_numbers_are_left();
+    left::NUMBERS.end();
 }
 
 /// A new placeholder: the lowest free number.

@@ -284,7 +284,7 @@ pub(crate) fn get(fd: i32) -> Option<InUse> {
 /// Looks at a number when it is first used: it may lead to a file of a mount, opened by another program.
 #[cold]
 fn first_seen(fd: i32, word: &AtomicU32) -> u32 {
-    let is_left = left::has_all() || left::needs_numbers();
+    let is_left = left::has_all() || left::NUMBERS.is_begun();
     let inherited = INHERITED_FILE.get().filter(|_| !is_left);
     let new = inherited.and_then(|inherited| inherited(fd));
     let seen = new.and_then(|new| {
@@ -316,7 +316,7 @@ fn named(word: u32) -> Option<u32> {
 /// Puts a new description of a descriptor that was given out just now; false when there is no
 /// room, or it is left to the kernel.
 pub(crate) fn insert(fd: i32, new: &New<'_>) -> bool {
-    let is_left = || new.state & IN_KERNEL != 0 && left::needs_numbers();
+    let is_left = || new.state & IN_KERNEL != 0 && left::NUMBERS.is_begun();
     if is_left() {
         return false;
     }

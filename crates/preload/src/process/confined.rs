@@ -92,14 +92,9 @@ pub(crate) fn before_own_descriptors(is_alone: impl FnOnce() -> bool) -> bool {
     is() || is_alone() || leave_everything()
 }
 
-/// Before a process is made that shares this one's memory and goes on beside it, or its descriptors. False where
-/// everything can't be given up.
-pub(crate) fn before_process_beside() -> bool {
-    is() || leave_everything()
-}
-
-/// Before a library runs whose system calls this one does not see, and which may close numbers of libc's. False
-/// where everything can't be given up.
+/// Before calls that are not seen here, and may close numbers of libc's: of a process that shares this one's memory
+/// and goes on beside it, or its descriptors, or of a library that makes them without libc. False where everything
+/// can't be given up.
 pub(crate) fn before_unseen_calls() -> bool {
     is() || leave_everything()
 }

@@ -353,7 +353,7 @@ impl Object {
 /// Replaces the calls of one that is loaded; returns 0 where it has none, or they can't be.
 #[unsafe(link_section = ".text.novale_start")]
 fn serve(object: &Object) -> usize {
-    if object.is_left || object.is_go {
+    if object.is_left {
         return 0;
     }
     object.replace(&object.sites())
