@@ -34,11 +34,16 @@ impl PoolFile {
     /// # Errors
     /// What `Pm` says.
     pub fn open(&self, options: &PmOptions) -> Result<Pm, String> {
-        let path = |file: &File| SlotSpec::new(format!("/proc/self/fd/{}", file.as_raw_fd()));
-        let slots: Vec<SlotSpec> = self.files.iter().map(path).collect();
         // The machine that died may hold the slots still; nobody else knows of them.
         let options = PmOptions { lock: SlotLock::Held, ..options.clone() };
-        Pm::open(&slots, &options).map_err(|why| why.to_string())
+        Pm::open(&self.specs(), &options).map_err(|why| why.to_string())
+    }
+
+    /// Where each slot is mapped from.
+    #[must_use]
+    pub fn specs(&self) -> Vec<SlotSpec> {
+        let path = |file: &File| SlotSpec::new(format!("/proc/self/fd/{}", file.as_raw_fd()));
+        self.files.iter().map(path).collect()
     }
 
     /// All bytes of a slot.

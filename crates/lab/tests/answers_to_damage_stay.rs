@@ -19,9 +19,6 @@ mod tables;
 
 use std::fmt::{Debug, Write as _};
 use std::fs;
-use std::fs::File;
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
@@ -31,9 +28,10 @@ use novale_core::dump::{Dump, DumpLimits};
 use novale_core::repair::{Effort, Help, SavedPiece, give_up_slot, repair};
 use novale_core::{Fs, Ino, OpenOptions, Progress, Serial, check, identify_slot, inspect, space};
 use novale_lab::damage::{Kind, wound};
-use novale_layout::{PAGE, PmAddr};
+use novale_lab::images::copied;
+use novale_lab::pool_file::PoolFile;
+use novale_layout::{LINE, PAGE, PmAddr};
 use novale_pm::{Pm, PmOptions, SlotSpec};
-use rustix::fs::{MemfdFlags, memfd_create};
 use support::{is_share, one_in, share};
 use tables::move_table;
 use xxhash_rust::xxh3::xxh3_64;
@@ -54,7 +52,6 @@ const POOLS: [Kept; 7] = [
     ("full crashed", ONE, include_bytes!("../corpus/pools/full-crashed.lines")),
     ("logs crashed", ONE, include_bytes!("../corpus/pools/logs-crashed.lines")),
 ];
-const LINE_BYTES: u64 = 64;
 const ROW_BYTES: usize = 8 + 8 + 64;
 /// What the view of a pool may take: it is a limit, not a measure.
 const ARENA_BYTES: u64 = 16 << 20;
@@ -78,63 +75,24 @@ enum There {
     NoTable,
 }
 
-/// A pool's slots, as memory files, each with its length.
-struct Slots(Vec<(File, u64)>);
-
-impl Slots {
-    fn zeroed(lens: &[u64]) -> Self {
-        let file = |len: &u64| {
-            let file = File::from(memfd_create("novale-answers", MemfdFlags::CLOEXEC).unwrap());
-            file.set_len(*len).unwrap();
-            (file, *len)
-        };
-        Self(lens.iter().map(file).collect())
+fn pool_of((_, lens, rows): Kept) -> PoolFile {
+    let pool = PoolFile::zeroed(lens).unwrap();
+    for row in rows.chunks(ROW_BYTES) {
+        let number = |at: usize| u64::from_le_bytes(row[at..at + 8].try_into().unwrap());
+        let (slot, first) =
+            (u8::try_from(number(0) >> 32).unwrap(), number(0) & u64::from(u32::MAX));
+        let lines = row[16..].repeat(usize::try_from(number(8)).unwrap());
+        pool.put(slot, first * LINE, &lines).unwrap();
     }
+    pool
+}
 
-    fn of((_, lens, rows): Kept) -> Self {
-        let this = Self::zeroed(lens);
-        for row in rows.chunks(ROW_BYTES) {
-            let number = |at: usize| u64::from_le_bytes(row[at..at + 8].try_into().unwrap());
-            let (slot, first) =
-                (usize::from(number(0) >> 32 != 0), number(0) & u64::from(u32::MAX));
-            let lines = row[16..].repeat(usize::try_from(number(8)).unwrap());
-            this.0[slot].0.write_all_at(&lines, first * LINE_BYTES).unwrap();
-        }
-        this
+fn open(pool: &PoolFile, there: There, read_only: bool) -> Pm {
+    let mut specs: Vec<Option<SlotSpec>> = pool.specs().into_iter().map(Some).collect();
+    if there != There::All {
+        specs[1] = None;
     }
-
-    fn copied(&self) -> Self {
-        let lens: Vec<u64> = self.0.iter().map(|(_, len)| *len).collect();
-        let this = Self::zeroed(&lens);
-        for (from, (to, _)) in self.bytes().iter().zip(&this.0) {
-            for (page, bytes) in (0..).zip(from.chunks(4096)) {
-                if bytes != [0; 4096] {
-                    to.write_all_at(bytes, page * PAGE).unwrap();
-                }
-            }
-        }
-        this
-    }
-
-    fn bytes(&self) -> Vec<Vec<u8>> {
-        let read = |(file, len): &(File, u64)| {
-            let mut bytes = vec![0; usize::try_from(*len).unwrap()];
-            file.read_exact_at(&mut bytes, 0).unwrap();
-            bytes
-        };
-        self.0.iter().map(read).collect()
-    }
-
-    fn open(&self, there: There, read_only: bool) -> Pm {
-        let spec = |file: &File| SlotSpec::new(format!("/proc/self/fd/{}", file.as_raw_fd()));
-        let is_there = |slot: usize| slot == 0 || there == There::All;
-        let specs: Vec<Option<SlotSpec>> = (0..)
-            .zip(&self.0)
-            .map(|(slot, (file, _))| is_there(slot).then(|| spec(file)))
-            .collect();
-        let options = PmOptions { read_only, ..PmOptions::default() };
-        Pm::open_there(&specs, &options).unwrap()
-    }
+    Pm::open_there(&specs, &PmOptions { read_only, ..PmOptions::default() }).unwrap()
 }
 
 /// What is told of how far something is.
@@ -196,8 +154,8 @@ impl Answers {
         self.add("open", &fs.map(|fs| fs.statfs().map(|is| (is.pages_free, is.inodes))));
     }
 
-    fn repair(&mut self, slots: &Slots, there: There, effort: Effort) {
-        let slots = slots.copied();
+    fn repair(&mut self, slots: &[Vec<u8>], there: There, effort: Effort) {
+        let pool = copied(slots).unwrap();
         let mut kept = Vec::new();
         let mut keep = |piece: &SavedPiece<'_>| {
             kept.push((piece.ino, piece.at, xxh3_64(piece.bytes)));
@@ -205,25 +163,25 @@ impl Answers {
         };
         let told = Told::default();
         let mut help = Help { exec: &Serial, progress: &told.by(), keep: &mut keep, now_ns: 50 };
-        let pm = slots.open(there, false);
+        let pm = open(&pool, there, false);
         let done = match there {
             There::All => repair(&pm, effort, &mut help),
-            There::First | There::NoTable => give_up_slot(&pm, slots.0[1].1 / PAGE, &mut help),
+            There::First | There::NoTable => give_up_slot(&pm, TWO[1] / PAGE, &mut help),
         };
         drop(pm);
         self.add("repair", &(effort, there, done));
         self.add("kept", &kept);
         self.add("told", &told);
         let pages = |bytes: &Vec<u8>| bytes.chunks(4096).map(xxh3_64).collect::<Vec<_>>();
-        self.add("left", &slots.bytes().iter().map(pages).collect::<Vec<_>>());
+        self.add("left", &pool.slots().unwrap().iter().map(pages).collect::<Vec<_>>());
     }
 }
 
 fn answers(pool: Kept, there: There, kind: Kind, seed: u64) -> Answers {
-    let slots = Slots::of(pool);
+    let pool = pool_of(pool);
     let mut random = Rng::with_seed(seed);
     let kinds = [kind].into_iter().chain((seed % 2 == 1).then(|| Kind::any(&mut random)));
-    let pm = slots.open(There::All, false);
+    let pm = open(&pool, There::All, false);
     if there == There::NoTable {
         move_table(&pm, 0);
     }
@@ -233,13 +191,14 @@ fn answers(pool: Kept, there: There, kind: Kind, seed: u64) -> Answers {
         answers.add("wound", &wound(&pm, kind, &mut random));
     }
     drop(pm);
-    answers.look(&slots.open(there, true), &mut random);
+    answers.look(&open(&pool, there, true), &mut random);
+    let slots = pool.slots().unwrap();
     answers.repair(&slots, there, Effort::Safe);
     if there == There::All {
         answers.repair(&slots, there, Effort::Salvage);
     }
     for read_only in [true, false] {
-        answers.open(slots.copied().open(there, read_only), read_only);
+        answers.open(open(&copied(&slots).unwrap(), there, read_only), read_only);
     }
     answers
 }

@@ -7,6 +7,7 @@ use novale_pm::PmOptions;
 
 use super::pools::Pools;
 use super::recipe::Recipe;
+use super::repaired::copied;
 use crate::damage::wound;
 use crate::pool_file::PoolFile;
 
@@ -17,7 +18,6 @@ pub struct Image {
     pub pool: PoolFile,
     /// What was done to it, in words.
     pub wounds: Vec<String>,
-    slots: u8,
 }
 
 impl Image {
@@ -27,8 +27,7 @@ impl Image {
     /// The sound pool can't be made, or the machine has no memory files.
     pub fn new(pools: &mut Pools, recipe: &Recipe) -> Result<Self, String> {
         let slots = pools.slots(recipe.shape, recipe.closed)?;
-        let mut this = Self { pool: filled(slots)?, wounds: Vec::new(), slots: 0 };
-        this.slots = u8::try_from(slots.len()).map_err(|why| why.to_string())?;
+        let mut this = Self { pool: copied(slots)?, wounds: Vec::new() };
         let pm = this.pool.open(&PmOptions::default())?;
         for (kind, seed) in &recipe.wounds {
             this.wounds.extend(wound(&pm, *kind, &mut Rng::with_seed(*seed)));
@@ -47,7 +46,7 @@ impl Image {
             last.truncate(usize::try_from(bytes).unwrap_or(usize::MAX));
             self.wounds.push(format!("the last slot ends at byte {}", last.len()));
         }
-        self.pool = filled(&slots)?;
+        self.pool = copied(&slots)?;
         Ok(())
     }
 
@@ -56,8 +55,7 @@ impl Image {
     /// # Errors
     /// What the machine says.
     pub fn bytes(&self) -> Result<Vec<Vec<u8>>, String> {
-        let slots = (0..self.slots).map(|slot| self.pool.contents(slot));
-        slots.collect::<Result<_, _>>().map_err(|why| why.to_string())
+        self.pool.slots().map_err(|why| why.to_string())
     }
 
     /// Writes each slot to a file of its own in `folder`; returns the files, by slot.
@@ -73,13 +71,4 @@ impl Image {
         }
         Ok(paths)
     }
-}
-
-fn filled(slots: &[Vec<u8>]) -> Result<PoolFile, String> {
-    let lens: Vec<u64> = slots.iter().map(|slot| slot.len() as u64).collect();
-    let file = PoolFile::zeroed(&lens).map_err(|why| why.to_string())?;
-    for (slot, bytes) in (0..).zip(slots) {
-        file.put(slot, 0, bytes).map_err(|why| why.to_string())?;
-    }
-    Ok(file)
 }
