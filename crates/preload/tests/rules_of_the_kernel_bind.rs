@@ -17,13 +17,15 @@ mod harness;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, lchown, symlink};
 use std::os::unix::process::CommandExt;
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use harness::support::{Scratch, novale};
-use harness::{direct, is_whole, mounted, runs_with_the_daemon, succeeds, task};
+use harness::support::{Scratch, novale, program};
+use harness::{direct, is_whole, library, mounted, runs_with_the_daemon, succeeds, task};
 
 const OTHER: u32 = 1001;
+const STATMOUNT: libc::c_long = 457;
+const LISTMOUNT: libc::c_long = 458;
 
 /// Settings that all distributions have on; back to what they were at the end.
 struct Protected(Vec<(String, String)>);
@@ -123,6 +125,75 @@ fn forbid(calls: &[libc::c_long], verdict: u32) {
     let mode = libc::SECCOMP_MODE_FILTER;
     assert_eq!(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }, 0);
     assert_eq!(unsafe { libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const filter) }, 0);
+}
+
+/// Filters name calls, and those of containers are often older than the kernel: what is newer than they are, they refuse.
+/// A program sees the same as without, directly, or by the mount where the library can't do without the call.
+#[test]
+fn filters_older_than_a_call() {
+    let Some((scratch, slot)) = mounted("filters_older_than_a_call") else { return };
+    let script = "set -e; cd \"$0\"; mkdir -p w/a/b; echo x >w/a/b/c; ln -s b w/a/l; cp -a w v; \
+         mv v/a/b/c v/a/d; (cd v; tar c .) | tar x -C w; find w v | sort; cat w/a/b/c v/a/d; \
+         ls -l w/a | wc -l; (cd w/a/b && pwd -P && cd .. && /bin/pwd); rm -r w v; ls -A";
+    let dir = scratch.dir();
+    let of_late = [
+        libc::SYS_memfd_create,
+        libc::SYS_statx,
+        libc::SYS_clone3,
+        libc::SYS_close_range,
+        libc::SYS_openat2,
+        libc::SYS_faccessat2,
+        libc::SYS_fchmodat2,
+        STATMOUNT,
+        LISTMOUNT,
+    ];
+    for call in of_late {
+        for error in [libc::EPERM, libc::ENOSYS] {
+            let run = |words: &[&str]| {
+                let mut run = Command::new(program());
+                run.env("NOVALE_PRELOAD", library()).arg("run").args(words);
+                without(call, error, run)
+            };
+            let mut plain = Command::new("sh");
+            plain.args(["-c", script, &dir]);
+            let plain = without(call, error, plain);
+            let done = run(&["--mount", &dir, "--", "sh", "-c", script, &dir]);
+            assert_eq!(succeeds(&done), succeeds(&plain), "{call} {error}: {done:?}");
+            let strict = run(&["--strict", "--mount", &dir, "--", "ls", &dir]);
+            let said = String::from_utf8_lossy(&strict.stderr);
+            if call == libc::SYS_statx {
+                assert_eq!(strict.status.code(), Some(125), "{strict:?}");
+                assert!(said.contains("statx is refused"), "{said}");
+            } else {
+                succeeds(&strict);
+            }
+        }
+    }
+    is_whole(&scratch, &slot);
+}
+
+/// What a command comes to where a call fails so, whoever makes it.
+fn without(call: libc::c_long, error: i32, mut command: Command) -> Output {
+    let laid = move || {
+        forbid(&[call], fails_with(error));
+        Ok(())
+    };
+    unsafe { command.pre_exec(laid) }.output().unwrap()
+}
+
+/// Where the kernel may not tell a program what a mount's flags are, `novale run` has told it.
+#[test]
+fn what_a_mount_forbids_to_execute() {
+    let Some(scratch) = Scratch::for_mount("what_a_mount_forbids_to_execute") else { return };
+    let slot = scratch.pool();
+    novale(&["mount", "-o", "direct,noexec", &slot, &scratch.dir()]).ok();
+    let place = scratch.in_dir("program");
+    fs::copy("/bin/true", &place).unwrap();
+    let mut test = direct(&scratch, "test".as_ref());
+    test.arg("-x").arg(&place);
+    let tested = without(STATMOUNT, libc::EPERM, test);
+    assert_eq!(tested.status.code(), Some(1), "{tested:?}");
+    is_whole(&scratch, &slot);
 }
 
 /// What calls come to that fail.

@@ -26,7 +26,8 @@ use crate::base::words::ForPrograms;
 use crate::commands::report;
 use crate::holders::ask;
 
-/// What the library reads: `MOUNTPOINT=SLOT[:SLOT...][=WORD[,WORD]]` with the words `hides_attributes` and `sync`, joined by `;`.
+/// What the library reads: `MOUNTPOINT=SLOT[:SLOT...][=WORD[,WORD]]` with the words
+/// `hides_attributes`, `sync` and `noexec`, joined by `;`.
 const DIRECT_VARIABLE: &str = "NOVALE_DIRECT";
 /// What mappings of files are to be, a word for each mount; none for the kernel's.
 const MAP_VARIABLE: &str = "NOVALE_MAP";
@@ -315,17 +316,21 @@ fn usable(table: &MountTable, mount: &MountEntry) -> Result<Option<Shared>> {
         bail!("{}: it is mounted with {flag}, which the kernel sees to", target.display());
     }
     let told = ForPrograms::from_bits(served.words);
-    Ok(Some(Shared { entry: entry(target, &slots, told)?, told }))
+    Ok(Some(Shared { entry: entry(mount, &slots, told)?, told }))
 }
 
 /// A flag of a mount that keeps programs from what they would do here.
 fn keeps_from(mount: &MountEntry) -> Option<&'static str> {
-    let words = || mount.options.split(',').chain(mount.super_options.split(','));
-    FORBIDDING.into_iter().find(|flag| words().any(|word| word == *flag))
+    FORBIDDING.into_iter().find(|flag| has_flag(mount, flag))
+}
+
+fn has_flag(mount: &MountEntry, flag: &str) -> bool {
+    mount.options.split(',').chain(mount.super_options.split(',')).any(|word| word == flag)
 }
 
 /// A mount as the library is told of it.
-fn entry(target: &Path, slots: &[PathBuf], told: ForPrograms) -> Result<OsString> {
+fn entry(mount: &MountEntry, slots: &[PathBuf], told: ForPrograms) -> Result<OsString> {
+    let target = mount.target.as_path();
     let canonical =
         |slot: &PathBuf| slot.canonicalize().with_context(|| slot.display().to_string());
     let slots: Vec<PathBuf> = slots.iter().map(canonical).collect::<Result<_>>()?;
@@ -338,7 +343,12 @@ fn entry(target: &Path, slots: &[PathBuf], told: ForPrograms) -> Result<OsString
     entry.push("=");
     let slots: Vec<&OsStr> = slots.iter().map(|slot| slot.as_os_str()).collect();
     entry.push(slots.join(OsStr::new(":")));
-    let words = [(told.hides_attributes, "hides_attributes"), (told.syncs, "sync")];
+    let words = [
+        (told.hides_attributes, "hides_attributes"),
+        (told.syncs, "sync"),
+        // The kernel may not be able to tell programs, or not be allowed to.
+        (has_flag(mount, "noexec"), "noexec"),
+    ];
     let words = words.into_iter().filter(|(is_said, _)| *is_said).map(|(_, word)| word);
     let words: Vec<&str> = words.collect();
     if !words.is_empty() {

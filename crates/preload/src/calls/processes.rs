@@ -182,10 +182,13 @@ pub(crate) fn exec(number: i64, args: &Args) -> Outcome {
 fn is_in_vain(number: i64, args: &Args) -> bool {
     let (dir, may_run, as_effective) = (libc::AT_FDCWD, libc::X_OK, libc::AT_EACCESS);
     let ask = || sys!(libc::SYS_faccessat2, dir, args[0], may_run, as_effective);
+    let is_answered =
+        || sys!(libc::SYS_faccessat2, dir, c"/".as_ptr(), libc::F_OK, as_effective) == 0;
     let refused = [libc::ENOENT, libc::ENOTDIR, libc::EACCES].map(fail);
     // One that has confined itself may not be allowed to ask.
     let may_ask = mounts::has_joined() && !confined::is();
-    number == libc::SYS_execve && may_ask && refused.contains(&ask())
+    // A filter of calls may answer so whatever is asked.
+    number == libc::SYS_execve && may_ask && refused.contains(&ask()) && is_answered()
 }
 
 /// `exit_group`: leaves the pools, so that nobody has to find the process dead.

@@ -42,6 +42,7 @@ const TOLD_BYTES_MAX: usize = 1 << 16;
 /// Said of a mount after its slots.
 const HIDES_ATTRIBUTES: &[u8] = b"hides_attributes";
 const SYNCS: &[u8] = b"sync";
+const NO_EXEC: &[u8] = b"noexec";
 
 /// A mount as it is named in the environment.
 pub(crate) struct Mount {
@@ -109,7 +110,7 @@ fn named() -> Vec<Mount> {
             device: AtomicU64::new(0),
             numbers: OnceLock::new(),
             own: AtomicU64::new(0),
-            no_exec: AtomicBool::new(false),
+            no_exec: AtomicBool::new(says(NO_EXEC)),
             original: AtomicI32::new(0),
             root: AtomicI32::new(0),
         })
@@ -316,14 +317,14 @@ fn join(mount: &Mount) -> Option<&'static Fs> {
     let joined = join_told(mount);
     numbers::freed_any();
     match joined {
-        Ok(joined) if is_anothers(mount, &joined.fs) => {
-            mount.failed.store(true, Ordering::Relaxed);
-            joined.descriptors().for_each(words::forget_internal);
-            joined.close().unwrap_or_default();
-            not_served(&format!("{target}: another pool is mounted there by now"));
-            None
-        }
         Ok(joined) => {
+            if let Some(why) = not_the_mounts(mount, &joined.fs) {
+                mount.failed.store(true, Ordering::Relaxed);
+                joined.descriptors().for_each(words::forget_internal);
+                joined.close().unwrap_or_default();
+                not_served(&format!("{target}: {why}"));
+                return None;
+            }
             joined.fs.refuse_mapped();
             classes::watch(classes::ENDS, true);
             let joined: &'static Joined = Box::leak(Box::new(joined));
@@ -447,25 +448,30 @@ fn served_by_mount(why: &str) {
     say(&format!("{why} (the mount serves it)"));
 }
 
-/// Whether the mount is another pool's by now: what the environment says is of when `novale run` was
-/// called. Where nothing is mounted, or a mount whose daemon is dead, the pool's programs go on.
-fn is_anothers(mount: &Mount, fs: &Fs) -> bool {
-    let device = device_of(&mount.target);
-    let own = number(mount, STATX_MNT_ID_UNIQUE);
+/// Why a pool is not taken for the mount's: another one is mounted there by now, since what the environment says is of
+/// when `novale run` was called; or nobody can say. Where nothing is mounted, or a mount whose daemon is dead, the
+/// pool's programs go on.
+fn not_the_mounts(mount: &Mount, fs: &Fs) -> Option<&'static str> {
+    let path = [mount.target.as_slice(), b"\0"].concat();
+    let seen = facts::look(libc::AT_FDCWD, &path, 0);
+    let device = seen.map_or_else(|| device_of(&mount.target), |seen| seen.device);
     let is_own = device != 0 && limits::undisturbed(|| fs.serves_mount(numbers_in(device)));
-    // The two were asked for one after the other.
-    let is_one = || Facts::of(own).is_some_and(|facts| facts.device == device);
-    mount.own.store(if is_own && is_one() { own } else { 0 }, Ordering::Release);
-    if device == 0 || is_own {
-        return false;
+    // Its number and the device were told by one answer.
+    mount.own.store(seen.filter(|_| is_own).map_or(0, |seen| seen.mount), Ordering::Release);
+    if is_own {
+        return None;
     }
-    let mut path = mount.target.clone();
-    path.push(0);
+    if device == 0 {
+        // By a filter of calls that is older than this one, for example.
+        return (device_of(b"/") == 0)
+            .then_some("statx is refused here, and shows which files are the pool's");
+    }
     let mut found = std::mem::MaybeUninit::<libc::statfs>::zeroed();
     let got = sys!(libc::SYS_statfs, path.as_ptr(), found.as_mut_ptr());
     // SAFETY: zeroes are a valid value, which the kernel has filled.
     let found = unsafe { found.assume_init() };
-    got == 0 && found.f_type == libc::FUSE_SUPER_MAGIC
+    let is_anothers = got == 0 && found.f_type == libc::FUSE_SUPER_MAGIC;
+    is_anothers.then_some("another pool is mounted there by now")
 }
 
 /// The time and the thread, for a call.
