@@ -185,6 +185,7 @@ mod tasks {
     use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 
     use super::harness::PLACE;
+    use super::harness::signals::keep_from_main_thread;
 
     const THREADS: usize = 40;
     const TURNS: usize = 40;
@@ -386,6 +387,7 @@ mod tasks {
         let set =
             unsafe { libc::sigaction(libc::SIGALRM, &raw const action, std::ptr::null_mut()) };
         assert_eq!(set, 0);
+        keep_from_main_thread(libc::SIGALRM);
         signal_each(700);
         std::thread::scope(|scope| {
             for thread in 0..THREADS {
@@ -738,6 +740,7 @@ mod tasks {
             let set = unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) };
             assert_eq!(set, 0);
         }
+        keep_from_main_thread(libc::SIGALRM);
         // Often enough, and in turns far enough apart, to come at each step of a call that a handler makes.
         for turn in 0..TIMER_TURNS {
             let apart = 1 + i32::try_from(turn % 50).unwrap();

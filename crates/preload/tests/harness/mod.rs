@@ -9,6 +9,7 @@
 pub(crate) mod support;
 
 pub(crate) mod calls;
+pub(crate) mod signals;
 
 use std::fs;
 use std::path::{Path, PathBuf};
