@@ -119,7 +119,7 @@ fn left_by_death(event: u64) -> Left {
         hardware.apply(&event);
     }
     // No fence of its thread comes any more.
-    hardware.forget_threads();
+    hardware.forget(None);
     Left { pool, recorder, hardware, arena, files, is_done }
 }
 

@@ -191,7 +191,7 @@ fn kill_then_cut(form: Form, prepare: &dyn Fn(&Fs), last: &dyn Fn(&Fs)) -> Vec<S
         for event in &events[..kill] {
             hardware.apply(event);
         }
-        drop(hardware.forget_threads());
+        drop(hardware.forget(None));
         // What the next process sees: all stores.
         let mut bytes = hardware.durable()[0].clone();
         for key in hardware.pending().keys() {

@@ -100,7 +100,7 @@ fn a_death_leaves_an_empty_pool_or_none() {
         // The next process makes it where the caches of the dead one are, and the power goes after.
         let (pool, recorder) = memory(&left);
         make_pool(&opened(&pool, &recorder), 2).unwrap();
-        hardware.forget_threads();
+        hardware.forget(None);
         recorder.take().iter().for_each(|event| drop(hardware.apply(event)));
         hardware.lose_pending();
         assert!(judge(&hardware.durable_copy(), &place), "{place}: made anew, it is not durable");

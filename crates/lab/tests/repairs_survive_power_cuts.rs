@@ -208,7 +208,7 @@ fn deaths(slots: &[Vec<u8>], events: &[Event]) -> Vec<(Hardware, Vec<Vec<u8>>)> 
     for event in events {
         if matches!(event.what, What::Fence) && !hardware.pending().is_empty() {
             let mut left = hardware.clone();
-            left.forget_threads();
+            left.forget(None);
             let lines = left.pending().keys().map(|key| (*key, left.line_with(*key, |_| true)));
             let shown = left.after_cut(&lines.collect::<Vec<_>>()).durable_copy();
             deaths.push((left, shown));

@@ -619,7 +619,7 @@ impl Trial {
         }
         if how.dies {
             let mut dead = hardware.clone();
-            dead.forget_threads();
+            dead.forget(None);
             self.cut_again(&mut dead, random).map_err(|why| format!("death: {why}"))?;
         }
         Ok(())
@@ -715,7 +715,7 @@ fn what_the_dead_named_is_durable() {
     for event in trial.files.change(trial.change).unwrap() {
         if is_fence_of(&event, "life/slots.rs") && hardware.pending().len() == 1 {
             let mut dead = hardware.clone();
-            dead.forget_threads();
+            dead.forget(None);
             trial.files.lay(&shown(&dead));
             for event in trial.go_on().unwrap() {
                 dead.apply(&event);

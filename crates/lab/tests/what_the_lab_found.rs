@@ -190,7 +190,7 @@ fn a_gap_that_a_dead_process_zeroed_is_zero_after_the_next_write() {
         for event in &events[..died_at] {
             memory.apply(event);
         }
-        drop(memory.forget_threads());
+        drop(memory.forget(None));
         // The next process sees what is in the caches, and makes its own write durable.
         let recorder = Arc::new(Recorder::default());
         let pm = shown(&memory, &recorder);
@@ -215,7 +215,7 @@ fn a_session_that_a_dead_process_began_does_not_part_slots_from_pool() {
     let recorder = Arc::new(Recorder::default());
     let (fs, mut hardware) = fresh(&recorder);
     drop(fs);
-    drop(hardware.forget_threads());
+    drop(hardware.forget(None));
     drop(open_pool(shown(&hardware, &recorder), Form::Auto, 1).unwrap());
     let dying = recorder.take();
     for died_at in 0..=dying.len() {
@@ -223,7 +223,7 @@ fn a_session_that_a_dead_process_began_does_not_part_slots_from_pool() {
         for event in &dying[..died_at] {
             memory.apply(event);
         }
-        drop(memory.forget_threads());
+        drop(memory.forget(None));
         drop(open_pool(shown(&memory, &recorder), Form::Auto, 2).unwrap());
         for event in recorder.take() {
             memory.apply(&event);

@@ -13,11 +13,10 @@ use novale_core::{Atime, Form, Fs, Mode, OpenOptions, Serial, UpdatePolicy};
 use novale_model::{Error, Ino, Model, Tree};
 use novale_pm::{Observer, PmOptions};
 
-use super::dying::{Act, die, place};
 use super::field::Home;
 use crate::crash::{
-    Allowed, Bench, Depth, Effort, Hardware, Points, Recorder, State, What, images, look_at_names,
-    probe, take_out,
+    Act, Allowed, Bench, Depth, Effort, Hardware, Points, Recorder, State, What, die, images,
+    look_at_names, place, probe, take_out,
 };
 use crate::diff::{
     CoreMachine, CoreOptions, Machine, Manner, OnFs, check_pool, make_pool, now_ns_at,
@@ -200,7 +199,7 @@ impl Death {
         let mut all = vec![dead.client];
         if let Some(point) = settler {
             self.recorded();
-            self.hardware.forget_threads();
+            self.hardware.forget(None);
             let settles: Act =
                 Box::new(|fs| fs.settle_dead().map(drop).map_err(|why| why.to_string()));
             let Some(settler) = self.start_alive(settles, point)? else { return Ok(None) };
@@ -221,7 +220,7 @@ impl Death {
         let (before, opened) = (self.model.clone(), self.model_session.clone());
         let allowed = self.allowed(victim, now_ns)?;
         self.recorded();
-        self.hardware.forget_threads();
+        self.hardware.forget(None);
         // A look in the middle of which it is settled sees a part of each state; the next one may not.
         let exact = allowed.exact();
         let shown = self.look(&exact).or_else(|_| self.look(&exact));
@@ -302,7 +301,7 @@ impl Death {
             .map_err(|why| format!("attach: {why}"))?;
         let client = self.arena.clients().find(|client| !before.contains(client));
         let client = client.ok_or("the client is not there")?;
-        Ok(die(fs, act, at)?.map(|at| Dead { client, at }))
+        Ok(die(fs, act, at)?.map(|(_, at)| Dead { client, at }))
     }
 
     /// As [`Death::start_act`], by a process that lives while it acts, or it would settle for itself.

@@ -5,8 +5,7 @@ use novale_core::{Ctx, Error, FileKind, Form, Fs, HoldId, Ino, NewInode, Node, S
 use novale_layout::{PAGE, PmAddr};
 
 use super::death::{Dead, Death, DeathOptions, DeathSummary, ended_process};
-use super::dying::{Act, place};
-use crate::crash::Points;
+use crate::crash::{Act, Points, place};
 use crate::diff::{CoreOptions, OnFs};
 use crate::workload::parse_steps;
 
@@ -188,7 +187,7 @@ fn judge(
     dead: &[Dead],
 ) -> Result<(), String> {
     death.recorded();
-    death.hardware.forget_threads();
+    death.hardware.forget(None);
     let fs = fs(&mut death)?;
     fs.settle_dead().map_err(text)?;
     let found = match fs.lookup(&CTX, Node::ROOT, b"f") {

@@ -5,7 +5,6 @@
 mod calls;
 mod child;
 mod death;
-mod dying;
 mod failed;
 mod field;
 mod holding;

@@ -51,7 +51,7 @@ pub fn settle_once(
     let earlier = death.model.clone();
     let allowed = death.allowed(victim, now_ns)?;
     death.recorded();
-    death.hardware.forget_threads();
+    death.hardware.forget(None);
     let before = death.hardware.clone();
     let fs = death.machine.fs().map_err(|why| format!("{why:?}"))?;
     // By a thread that does nothing else: what it has not fenced nobody fences for it.

@@ -124,13 +124,8 @@ impl Explorer<'_> {
     /// Whether it is the state before, and what was found.
     fn reopen_as(&mut self, allowed: &Allowed, now_ns: i64) -> Result<(bool, Tree), String> {
         self.live.open(self.options, now_ns)?;
-        match &mut self.live {
-            Live::Open(machine, _) => {
-                let seen = look(machine, allowed, now_ns)?;
-                Ok((seen.state.name == "before", seen.tree))
-            }
-            Live::Closed(..) | Live::Gone => Err("it did not open".to_owned()),
-        }
+        let seen = look(self.live.machine()?, allowed, now_ns)?;
+        Ok((seen.state.name == "before", seen.tree))
     }
 
     /// The process dies: what it stored stays in the caches.

@@ -92,6 +92,8 @@ pub struct CrashSummary {
     pub deaths: u64,
     /// Those of them that a client settled for in the middle of an operation of its own.
     pub settled_in_flight: u64,
+    /// Clients that died as they settled for one.
+    pub settlers_died: u64,
     /// Log pages that operations which were cut reclaimed, by the fast collector.
     pub collected_fast: u64,
     /// The same, by the thorough one.
@@ -124,7 +126,7 @@ impl fmt::Display for CrashFailure {
 sums!(
     CrashSummary:
     steps points images known alike recoveries_cut cut_off together deaths
-    settled_in_flight collected_fast collected_thorough broken_off new_places
+    settled_in_flight settlers_died collected_fast collected_thorough broken_off new_places
 );
 
 /// Runs the steps and cuts the power at each fence of each.

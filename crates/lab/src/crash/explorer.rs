@@ -49,6 +49,8 @@ pub(super) struct Explorer<'o> {
     pub(super) dead: Arc<AtomicU64>,
 }
 
+pub(super) const CLOSED: &str = "it did not open";
+
 /// The pool that operations run on: open, or its memory alone.
 pub(super) enum Live {
     Open(Box<CoreMachine>, Arena),
@@ -87,6 +89,7 @@ impl<'o> Explorer<'o> {
             .buffering(options.core.mode == Mode::Buffered)
             .overwriting_in_place(options.core.update == UpdatePolicy::InPlace);
         let bench = Bench::new(&hardware, options.core.manner(), now_ns_at(1 << 20))?;
+        let one = || ThreadPoolBuilder::new().num_threads(1).build();
         let mut explorer = Self {
             judge: Judge::new(options, tracker, bench),
             state: None,
@@ -99,7 +102,11 @@ impl<'o> Explorer<'o> {
             hardware,
             random: Rng::with_seed(options.seed),
             cuts: options.from_step == 0,
-            other_thread: options.many_threads.then(new_thread).transpose()?,
+            other_thread: options
+                .many_threads
+                .then(one)
+                .transpose()
+                .map_err(|why| why.to_string())?,
             pool,
             dead: Arc::default(),
         };
@@ -150,14 +157,12 @@ impl<'o> Explorer<'o> {
         }
         // What is mapped changes in place.
         let before = (cut_off || self.model.changes_in_place()).then(|| self.model.clone());
-        let Live::Open(machine, _) = &mut self.live else {
-            return Err(("in running".to_owned(), "it did not open".to_owned()));
-        };
+        let machine = self.live.machine().map_err(|why| ("in running".to_owned(), why))?;
         let collected = machine.collected();
         // What looks at it between the steps leaves no trace.
         machine.set_atime(self.options.atime);
         let session = &mut self.machine_session;
-        let mut run = || run_step(machine.as_mut(), session, step, now_ns);
+        let mut run = || run_step(machine, session, step, now_ns);
         // Most operations are this thread's; some are another's, or of one that is never seen
         // again: its write-backs stay without a fence.
         let found = match (&self.other_thread, self.random.u32(0..4)) {
@@ -169,7 +174,7 @@ impl<'o> Explorer<'o> {
         machine.set_atime(novale_core::Atime::Noatime);
         if found == Outcome::Failed(Failure::Error(Error::NoSpace)) {
             // It changed nothing.
-            check_no_space(machine.as_mut(), step, BYTES_ROOMY)
+            check_no_space(machine, step, BYTES_ROOMY)
                 .map_err(|why| ("in running".to_owned(), why))?;
         } else {
             let expected = run_step(&mut self.model, &mut self.model_session, step, now_ns);
@@ -266,7 +271,7 @@ impl<'o> Explorer<'o> {
         let pm = match &self.live {
             Live::Open(machine, _) => machine.pm()?,
             Live::Closed(pm, _) => pm,
-            Live::Gone => return Err("it did not open".to_owned()),
+            Live::Gone => return Err(CLOSED.to_owned()),
         };
         match self.hardware.first_unrecorded(pm)? {
             Some(at) => Err(format!("{at} was stored unseen")),
@@ -367,6 +372,11 @@ impl Live {
         Ok(())
     }
 
+    /// The pool that is open.
+    pub(super) fn machine(&mut self) -> Result<&mut CoreMachine, String> {
+        if let Self::Open(machine, _) = self { Ok(machine) } else { Err(CLOSED.to_owned()) }
+    }
+
     /// All but the memory is gone, as with the process.
     pub(super) fn give_up(&mut self) -> Result<(), String> {
         if let Self::Open(machine, arena) = std::mem::replace(self, Self::Gone) {
@@ -376,10 +386,6 @@ impl Live {
         }
         Ok(())
     }
-}
-
-fn new_thread() -> Result<ThreadPool, String> {
-    ThreadPoolBuilder::new().num_threads(1).build().map_err(|why| why.to_string())
 }
 
 /// Pairs of sites that follow each other.

@@ -13,7 +13,8 @@ use std::thread::{ScopedJoinHandle, ThreadId};
 use novale_core::{Fs, OpenOptions, UpdatePolicy};
 use novale_model::Model;
 
-use super::explorer::{Explorer, Live, check_alike, visible_after_crash};
+use super::dying::{Act, die};
+use super::explorer::{CLOSED, Explorer, Live, check_alike, visible_after_crash};
 use super::judge::Wrong;
 use super::recover::{Allowed, State, look, look_at_names, recorded};
 use super::schedule::{Doom, Points, Schedule, lives, point, process};
@@ -28,6 +29,10 @@ const HELD_BYTES_MAX: u32 = 1 << 20;
 
 /// A client dies at one of so many points, or has come to its end before; second, where a slot is emptied.
 const DEATH_POINTS: (u64, u64) = (100, 3000);
+
+/// One that settles for a dead client may die before each of so many stores; its number among the clients.
+const SETTLING_POINTS: u64 = 100;
+const SETTLER: usize = 63;
 
 /// What happened in the order of events: behind so many of them.
 struct Mark {
@@ -122,8 +127,8 @@ impl Explorer<'_> {
         let call = |(at, step)| Call { step, now_ns: now_ns_at(at), behind: None, ended: None };
         let mut calls: Vec<Call<'_>> = (index + 1..).zip(steps).map(call).collect();
         let running = |why| ("in running".to_owned(), why);
-        let marks = self.run_together(&calls).map_err(running)?;
-        self.settle().map_err(running)?;
+        let mut marks = self.run_together(&calls).map_err(running)?;
+        self.settle(&mut marks).map_err(running)?;
         let events = self.recorder.take();
         self.note_places(&events);
         self.judge.summary.together += steps.len() as u64;
@@ -155,15 +160,13 @@ impl Explorer<'_> {
     fn run_together(&mut self, calls: &[Call<'_>]) -> Result<Vec<Mark>, String> {
         let count = self.options.clients.min(calls.len());
         let dies = self.random.u32(..).is_multiple_of(self.options.dies_one_in.max(1));
-        let leaves = self.options.core.slots.len() > 1;
-        let points = if leaves { DEATH_POINTS.1 } else { DEATH_POINTS.0 };
+        let (one, several) = DEATH_POINTS;
+        let points = if self.options.core.slots.len() > 1 { several } else { one };
         let (thread, left) = (self.random.usize(0..count), self.random.u64(..points));
         let doom = Some(Doom { thread, points: None, left })
             .filter(|_| dies && self.options.dies_one_in > 0);
         let schedule = Schedule::new(count, self.random.u64(..), doom, &self.dead);
-        let (Live::Open(_, arena), Some(pool)) = (&self.live, &self.pool) else {
-            return Err("it did not open".to_owned());
-        };
+        let Live::Open(_, arena) = &self.live else { return Err(CLOSED.to_owned()) };
         let dead = self.dead.clone();
         // The first probe of an arena counts: it is this one, whatever the flight.
         let _first = arena.set_alive_probe(Box::new(move |client| lives(&dead, client.process)));
@@ -172,12 +175,8 @@ impl Explorer<'_> {
             let mut marks = marks.lock().unwrap_or_else(PoisonError::into_inner);
             marks.push(Mark { behind: self.recorder.count(), what });
         };
-        let mut clients = Vec::new();
-        for client in 0..count {
-            let pm = pool.open(&recorded(&self.recorder, self.options.caches))?;
-            let fs = Fs::attach(pm, arena, &OpenOptions::of_arena(arena), process(client));
-            clients.push(fs.map_err(|why| format!("attach: {why}"))?);
-        }
+        let clients =
+            (0..count).map(|client| self.attach(client)).collect::<Result<Vec<_>, _>>()?;
         let work = |client: usize, fs: Fs| {
             let mut session = self.machine_session.clone();
             let mut machine = CoreMachine::around(fs);
@@ -205,14 +204,35 @@ impl Explorer<'_> {
         Ok(marks.into_inner().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Settles for a client that died, where no other one has in its own operation.
-    fn settle(&mut self) -> Result<(), String> {
-        let Live::Open(machine, _) = &self.live else { return Err("it did not open".to_owned()) };
+    /// Another client of the pool, by its number.
+    fn attach(&self, number: usize) -> Result<Fs, String> {
+        let (Live::Open(_, arena), Some(pool)) = (&self.live, &self.pool) else {
+            return Err(CLOSED.to_owned());
+        };
+        let pm = pool.open(&recorded(&self.recorder, self.options.caches))?;
+        let fs = Fs::attach(pm, arena, &OpenOptions::of_arena(arena), process(number));
+        fs.map_err(|why| format!("attach: {why}"))
+    }
+
+    /// Settles for a client that died, where no other one has; every other time behind one that dies as it settles.
+    fn settle(&mut self, marks: &mut Vec<Mark>) -> Result<(), String> {
+        let Live::Open(machine, _) = &self.live else { return Err(CLOSED.to_owned()) };
         let fs = machine.fs().map_err(|why| format!("{why:?}"))?;
         if self.dead.load(Ordering::SeqCst) != 0 {
-            let summary = &mut self.judge.summary;
-            summary.deaths += 1;
-            summary.settled_in_flight += u64::from(fs.clients() == 1);
+            let is_settled = fs.clients() == 1;
+            self.judge.summary.deaths += 1;
+            self.judge.summary.settled_in_flight += u64::from(is_settled);
+            if !is_settled && self.random.bool() {
+                let act: Act =
+                    Box::new(|fs| fs.settle_dead().map(drop).map_err(|why| why.to_string()));
+                let at = (Points::Arena, Some(self.random.u64(..SETTLING_POINTS)));
+                if let Some((thread, _)) = die(self.attach(SETTLER)?, act, at)? {
+                    self.dead.fetch_or(1 << SETTLER, Ordering::SeqCst);
+                    self.judge.summary.settlers_died += 1;
+                    marks
+                        .push(Mark { behind: self.recorder.count(), what: Happened::Dies(thread) });
+                }
+            }
             fs.settle_dead().map_err(|why| format!("settling: {why}"))?;
         }
         match fs.clients() {
@@ -249,9 +269,7 @@ impl Explorer<'_> {
         now_ns: i64,
     ) -> Result<(), Wrong> {
         let running = |why: &str| ("in running".to_owned(), why.to_owned());
-        let Live::Open(machine, _) = &mut self.live else {
-            return Err(running("it did not open"));
-        };
+        let machine = self.live.machine().map_err(|why| running(&why))?;
         // A death loses numbers of inodes until the pool is opened again; what is held without a name has one.
         let has_more = |(model, state): &(Model, State)| model.inode_count() as u64 > state.inodes;
         let is_uncounted = self.judge.summary.deaths > 0 || models.iter().any(has_more);
@@ -264,7 +282,7 @@ impl Explorer<'_> {
         };
         let reads: Vec<Step> = self.machine_session.slots().map(read).collect();
         let session = &mut self.machine_session;
-        let found = reads.iter().map(|step| run_step(machine.as_mut(), session, step, now_ns));
+        let found = reads.iter().map(|step| run_step(machine, session, step, now_ns));
         let found: Vec<Outcome> = found.collect();
         let session = &mut self.model_session;
         let mut is_it = |(model, state): &mut (Model, State)| {

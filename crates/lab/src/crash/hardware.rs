@@ -262,13 +262,8 @@ impl Hardware {
     /// The process has died: no fence of its threads comes any more. What another process writes
     /// back and fences becomes durable all the same. If caches persist, what was streamed is
     /// durable now: the kernel has drained the processor's buffers on the way. Returns the lines
-    /// that this changes.
-    pub fn forget_threads(&mut self) -> Vec<LineKey> {
-        self.forget(None)
-    }
-
-    /// The same of a process with this thread alone; of all where there is none.
-    pub(super) fn forget(&mut self, only: Option<ThreadId>) -> Vec<LineKey> {
+    /// that this changes. Where a thread is named, the process has this one alone.
+    pub fn forget(&mut self, only: Option<ThreadId>) -> Vec<LineKey> {
         let is_gone = |thread: ThreadId| only.is_none_or(|only| only == thread);
         self.written_back.values_mut().for_each(|marks| marks.retain(|(by, _)| !is_gone(*by)));
         let stores = self.pending.values_mut().flatten();

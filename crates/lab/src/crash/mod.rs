@@ -5,6 +5,7 @@
 
 mod cut_off;
 mod durable;
+mod dying;
 mod explore;
 mod explorer;
 mod flight;
@@ -19,6 +20,7 @@ mod sight;
 mod tracker;
 
 pub use durable::StateHash;
+pub(crate) use dying::{Act, die, place};
 pub use explore::{CrashFailure, CrashOptions, CrashSummary, explore, explore_beside, small_step};
 pub(crate) use explorer::{check_alike, visible_after_crash};
 pub use hardware::{Caches, Hardware, LINE_BYTES, LineBytes, LineKey, Pending};
@@ -30,5 +32,4 @@ pub use record::{Event, Recorder, What};
 pub use recover::{Allowed, Bench, Depth, Judged, State};
 pub(crate) use recover::{look_at_names, take_out};
 pub use schedule::Points;
-pub(crate) use schedule::{Doom, Schedule, point};
 pub use tracker::{Point, Tracker};

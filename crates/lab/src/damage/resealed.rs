@@ -43,10 +43,20 @@ impl Surgeon<'_> {
     /// Changes bits, bytes or words of a line that has a checksum over all of it.
     pub(super) fn resealed(&self, random: &mut Rng) -> Option<String> {
         let mut sealed = match random.u32(0..8) {
-            0 => self.sealed_pool_state(random)?,
-            1 => self.sealed_slot_state(random)?,
-            2 | 3 => self.sealed_line(random)?,
-            4 => self.sealed_identity(random)?,
+            0 => {
+                let at = PmAddr::new(0, *random.choice(&POOL_STATE_OFFSETS)?);
+                self.line_at(at, false, self.seed)?
+            }
+            1 => {
+                let slot = random.u8(0..self.pm.slot_count());
+                let at = PmAddr::new(slot, *random.choice(&SLOT_STATE_OFFSETS)?);
+                self.line_at(at, false, self.seed.addr(PmAddr::new(slot, 0)))?
+            }
+            kind @ 2..5 => {
+                let (patient, is_line) = (self.patient(random)?, kind < 4);
+                let at = if is_line { *random.choice(&COMMIT_OFFSETS)? } else { IDENTITY_OFFSET };
+                self.line_at(patient.at.add(at), !is_line, patient.seed)?
+            }
             _ => self.sealed_entry(random)?.0,
         };
         let mut done = Vec::new();
@@ -80,27 +90,6 @@ impl Surgeon<'_> {
     fn line_at(&self, at: PmAddr, in_front: bool, seed: Seed) -> Option<Sealed> {
         let bytes = self.pm.load_line(at).ok()?.to_vec();
         Some(Sealed { at, bytes, in_front, seed })
-    }
-
-    fn sealed_pool_state(&self, random: &mut Rng) -> Option<Sealed> {
-        self.line_at(PmAddr::new(0, *random.choice(&POOL_STATE_OFFSETS)?), false, self.seed)
-    }
-
-    fn sealed_slot_state(&self, random: &mut Rng) -> Option<Sealed> {
-        let slot = random.u8(0..self.pm.slot_count());
-        let at = PmAddr::new(slot, *random.choice(&SLOT_STATE_OFFSETS)?);
-        self.line_at(at, false, self.seed.addr(PmAddr::new(slot, 0)))
-    }
-
-    fn sealed_line(&self, random: &mut Rng) -> Option<Sealed> {
-        let patient = self.patient(random)?;
-        let at = patient.at.add(*random.choice(&COMMIT_OFFSETS)?);
-        self.line_at(at, false, patient.seed)
-    }
-
-    fn sealed_identity(&self, random: &mut Rng) -> Option<Sealed> {
-        let patient = self.patient(random)?;
-        self.line_at(patient.at.add(IDENTITY_OFFSET), true, patient.seed)
     }
 
     fn sealed_entry(&self, random: &mut Rng) -> Option<(Sealed, Entry)> {

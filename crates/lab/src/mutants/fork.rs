@@ -36,7 +36,7 @@ pub(super) fn fork(
 ) -> Result<(Stretch, Vec<Act>), String> {
     let mut hardware = before.clone();
     if act.behind_death {
-        hardware.forget_threads();
+        hardware.forget(None);
     }
     let events = &act.keyed.events;
     let done = events_done(events, random);
@@ -45,7 +45,7 @@ pub(super) fn fork(
     }
     let copies_stand = !is_superblock_under_way(&hardware);
     match end {
-        End::Death => drop(hardware.forget_threads()),
+        End::Death => drop(hardware.forget(None)),
         End::PowerCut => {
             let images = images(&hardware, Effort::default(), random);
             let image = random.choice(images);

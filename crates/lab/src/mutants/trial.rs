@@ -57,7 +57,7 @@ impl Stretch {
     /// Lets an act happen.
     pub(super) fn advance(&mut self, act: &Act) -> Result<(), String> {
         if act.behind_death {
-            self.hardware.forget_threads();
+            self.hardware.forget(None);
         }
         for event in &act.keyed.events {
             let changed = self.hardware.apply(event);
@@ -118,8 +118,8 @@ impl Trial<'_> {
     fn run<'a>(&mut self, acts: impl Iterator<Item = &'a Act>) -> Result<Option<Wrong>, String> {
         for act in acts {
             if act.behind_death {
-                self.mutated.forget_threads();
-                self.original.forget_threads();
+                self.mutated.forget(None);
+                self.original.forget(None);
                 self.streaming.clear();
             }
             if let Some(caught) = self.try_act(act)? {

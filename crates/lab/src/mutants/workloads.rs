@@ -269,16 +269,13 @@ fn names_behind_names(form: Form) -> Plan {
     Plan { ends: Ends::Never, setup: before.into_iter().chain(plan.setup).collect(), ..plan }
 }
 
-/// Dentries of several lines now and then leave a page's last lines blank.
-fn long_end(index: u32) -> String {
-    if index % 3 == 1 { "_of_four_lines".repeat(13) } else { String::new() }
-}
-
 fn coming_and_going(between: &dyn Fn(&mut String, u32)) -> String {
     let mut text = String::from("create /d kind=directory mode=755 uid=0 gid=0 rdev=0 target=%\n");
     for index in 0..130 {
         let kind = "kind=file mode=644 uid=0 gid=0 rdev=0 target=%";
-        let name = |index: u32| format!("/d/n{index}{}", long_end(index));
+        // Dentries of several lines now and then leave a page's last lines blank.
+        let end = |index| "_of_four_lines".repeat(if index % 3 == 1 { 13 } else { 0 });
+        let name = |index: u32| format!("/d/n{index}{}", end(index));
         add(&mut text, format_args!("create {} {kind}", name(index)));
         between(&mut text, index);
         // A name goes some operations after it came, so that its inode's own line counts for long.

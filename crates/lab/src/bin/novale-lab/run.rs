@@ -230,10 +230,11 @@ fn tell((report, reach): (&Report, &Reach), summary: &Summary) {
     if seen.together > 0 {
         say!(
             "{} operations were in flight together; {} clients died among them, {} of these were \
-             settled for by one in flight",
+             settled for by one in flight, and {} died as they settled",
             seen.together,
             seen.deaths,
-            seen.settled_in_flight
+            seen.settled_in_flight,
+            seen.settlers_died
         );
     }
     say!("{} violations", summary.violations);

@@ -3,25 +3,26 @@
 
 use std::backtrace::Backtrace;
 use std::sync::Arc;
+use std::thread::ThreadId;
 
 use novale_core::Fs;
 
-use crate::crash::{Doom, Points, Schedule, point};
+use super::schedule::{Doom, Points, Schedule, point};
 use crate::diff::panic_text;
 
 /// What a client does when it dies.
-pub(super) type Act = Box<dyn FnOnce(&Fs) -> Result<(), String> + Send>;
+pub(crate) type Act = Box<dyn FnOnce(&Fs) -> Result<(), String> + Send>;
 
 /// Lines of the product that are told of a death.
 const PLACES_MAX: usize = 8;
 
-/// Acts and dies before a point of it, by its number; after all of it where there is no number: where.
+/// Acts and dies before a point of it, by its number; after all of it where there is no number: which thread, and where.
 /// None if there is no such point.
-pub(super) fn die(
+pub(crate) fn die(
     fs: Fs,
     act: Act,
     (points, at): (Points, Option<u64>),
-) -> Result<Option<Backtrace>, String> {
+) -> Result<Option<(ThreadId, Backtrace)>, String> {
     let doom = at.map(|left| Doom { thread: 0, points: Some(points), left });
     // A thread of its own: what it has not fenced nobody fences for it.
     let done = std::thread::spawn(move || {
@@ -38,11 +39,13 @@ pub(super) fn die(
         };
         schedule.run(0, act, || ())
     });
-    done.join().map_err(|payload| panic_text(payload.as_ref()))?
+    let thread = done.thread().id();
+    let died = done.join().map_err(|payload| panic_text(payload.as_ref()))??;
+    Ok(died.map(|at| (thread, at)))
 }
 
 /// The lines of the product that led to a death, the innermost first.
-pub(super) fn place(at: &Backtrace) -> String {
+pub(crate) fn place(at: &Backtrace) -> String {
     let text = at.to_string();
     let lines = text.lines().filter_map(|line| line.trim_start().strip_prefix("at "));
     let ours = lines.filter_map(|line| line.rsplit_once("crates/").map(|(_, line)| line));
