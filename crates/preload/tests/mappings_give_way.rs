@@ -279,6 +279,25 @@ fn a_child_goes_on_when_one_of_its_threads_ends() {
     is_whole(&scratch, &slot);
 }
 
+/// A child whose parent was killed, or is not who made it to the kernel, lost all that it had mapped.
+#[test]
+fn a_child_keeps_its_mappings_whoever_its_parent_is() {
+    let Some((scratch, slot)) = with_file("whoever_its_parent") else { return };
+    Peer::start(&scratch, true, "makes_siblings", 0).succeeds();
+    is_whole(&scratch, &slot);
+}
+
+/// A process whose children get numbers of their own can have no thread more: it never gave way again, and the child,
+/// which can't hold the file itself, had SIGBUS after five seconds.
+#[test]
+fn who_can_have_no_helper_any_more_has_given_way() {
+    let Some((scratch, slot)) = with_file("no_helper_any_more") else { return };
+    let mut unshares = Peer::start(&scratch, true, "unshares_numbers", 0);
+    assert_eq!(unshares.heard("shown"), "kernel");
+    unshares.succeeds();
+    is_whole(&scratch, &slot);
+}
+
 /// A private mapping shows the file before it is stored to, and keeps what is stored to itself.
 #[test]
 fn private_mappings_give_way_too() {
@@ -413,6 +432,49 @@ mod tasks {
         }
         unsafe { libc::munmap(map.cast(), PAGES * PAGE) };
         assert_eq!(exits_with(child), 0);
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn makes_siblings() {
+        let map = map_shared();
+        unsafe { map.write_volatile(7) };
+        let between = unsafe { libc::fork() };
+        if between == 0 {
+            let flags = libc::CLONE_PARENT | libc::SIGCHLD;
+            let sibling = unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) };
+            if sibling == 0 {
+                let seen = unsafe { map.read_volatile() };
+                unsafe { map.add(1).write_volatile(seen + 1) };
+                unsafe { libc::_exit(i32::from(shown(map) != "own")) };
+            }
+            unsafe { libc::_exit(i32::from(sibling < 0)) };
+        }
+        // Both are this one's.
+        let (mut status, none) = (0, -1);
+        for _ in 0..2 {
+            assert!(unsafe { libc::waitpid(none, &raw mut status, 0) } > 0);
+            assert_eq!(status, 0);
+        }
+        assert_eq!(unsafe { map.add(1).read_volatile() }, 8);
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn unshares_numbers() {
+        let map = map_shared();
+        assert_eq!(shown(map), "own");
+        unsafe { map.write_volatile(7) };
+        assert_eq!(unsafe { libc::unshare(libc::CLONE_NEWPID) }, 0);
+        println!("shown {}", shown(map));
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let seen = unsafe { map.read_volatile() };
+            unsafe { map.add(1).write_volatile(seen + 1) };
+            unsafe { libc::_exit(0) };
+        }
+        assert_eq!(exits_with(child), 0);
+        assert_eq!(unsafe { map.add(1).read_volatile() }, 8);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::base::thread::{self, current};
 use crate::base::{guard, report};
 use crate::fds::table::{self, BRIEFLY, PATIENCE, Quiet, SHARED};
 use crate::fds::{kernel, locks};
-use crate::maps;
+use crate::maps::{self, giving};
 use crate::mounts::{self, helper, state};
 use crate::numbers::{self, limits};
 use crate::paths;
@@ -172,6 +172,7 @@ pub(crate) fn exec(number: i64, args: &Args) -> Outcome {
     drop(quiet);
     if let Some(left) = left {
         table::outside(|| left.free_beside_helpers());
+        giving::give_unattended();
     }
     result.map_or(Outcome::Again, Outcome::Done)
 }
@@ -230,6 +231,7 @@ pub(crate) fn identity(number: i64, args: &Args) -> Served {
     let call = || sys!(number, args[0], args[1], args[2], args[3], args[4], args[5]);
     let for_files = matches!(number, libc::SYS_setfsuid | libc::SYS_setfsgid);
     let result = if for_files { Some(call()) } else { table::outside(|| helper::without(call)) };
+    giving::give_unattended();
     state::changed(before);
     Some(result.unwrap_or(fail(libc::EAGAIN)))
 }
@@ -254,7 +256,9 @@ pub(crate) fn elsewhere(number: i64, args: &Args) -> Served {
         state::changed(before);
         report::event(Event::Moved);
     };
-    Some(paths::leave_by(call, leave))
+    let result = paths::leave_by(call, leave);
+    giving::give_unattended();
+    Some(result)
 }
 
 /// `setrlimit`, `prlimit64`.

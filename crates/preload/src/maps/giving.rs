@@ -204,6 +204,16 @@ pub(crate) fn give_all(mount: usize) {
     drop(ended);
 }
 
+/// The same for the mounts whose helper can't be made again after a call, so that nobody would give way.
+pub(crate) fn give_unattended() {
+    for mount in helper::take_lost() {
+        let quiet = table::Quiet::of_call();
+        if quiet.wait(table::PATIENCE) {
+            give_all(mount);
+        }
+    }
+}
+
 /// Makes durable what was stored in a source's parts while they showed the file's own pages.
 fn flush(fs: &Fs, maps: &Maps, source: &Arc<Source>) {
     for part in maps.parts().iter().filter(|part| Arc::ptr_eq(&part.of, source) && part.shared) {

@@ -8,8 +8,8 @@
 //! table never lags behind.
 //!
 //! A child of `fork` has the same mappings, and is another client: its parent waits until it holds the
-//! files itself. Where that can't be, its mappings become inaccessible: what they show may go to
-//! another file.
+//! files itself. Where the parent has ended before, the child is shown anew what the files have by then. Where
+//! it can't hold a file, its mappings of it become inaccessible: what they show may go to another one.
 
 pub(crate) mod giving;
 pub(crate) mod growing;
@@ -699,11 +699,11 @@ impl Gate {
         // The holds are the parent's.
         maps.0.iter().for_each(|part| *part.of.hold.lock() = None);
         let ended = hold_all(&mut maps);
-        // What a parent that has ended held may have been given to others before it was held here.
+        // What a parent that has ended held may have been given to others before it was held here. To a child that is
+        // made as its parent's sibling this one looks the same.
         if sys!(libc::SYS_getppid) != self.parent {
             shut(&maps.0);
-            maps.0.clear();
-            maps.count();
+            show_again(&mut maps);
         }
         drop(maps);
         drop(ended);
@@ -762,6 +762,13 @@ pub(crate) fn suspend() {
 pub(crate) fn resume() {
     let Some(mut maps) = some() else { return };
     let ended = hold_all(&mut maps);
+    show_again(&mut maps);
+    drop(maps);
+    drop(ended);
+}
+
+/// Shows what was shut, as the files are now.
+fn show_again(maps: &mut Maps) {
     maps.show_more(
         |part| part.of.is_own(),
         |part| {
@@ -775,8 +782,6 @@ pub(crate) fn resume() {
         },
     );
     growing::changed();
-    drop(maps);
-    drop(ended);
 }
 
 /// The process is about to end.

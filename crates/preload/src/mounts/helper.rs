@@ -49,6 +49,8 @@ pub(crate) struct Helpers {
     away: AtomicU32,
     /// Mounts whose thread is to be made after them, as bits.
     wanted: AtomicU32,
+    /// Mounts whose thread ended for a call and could not be made again, as bits.
+    lost: AtomicU32,
     /// By mount: the thread's number; 0 before it is known.
     number: [AtomicU32; MOUNTS_MAX],
 }
@@ -171,10 +173,19 @@ pub(crate) fn without<T>(call: impl FnOnce() -> T) -> Option<T> {
         // A child of fork that has joined nothing needs none.
         let is_wanted = |mount: &usize| wanted >> mount & 1 != 0 && mounts::here(*mount).is_some();
         for mount in (0..MOUNTS_MAX).filter(is_wanted) {
-            start_once(helpers, mount);
+            // In a process whose children get numbers of their own, or at a limit, there can be none.
+            if !start_once(helpers, mount) {
+                helpers.lost.fetch_or(bit(mount), Ordering::AcqRel);
+            }
         }
     }
     result
+}
+
+/// The mounts whose thread has ended for a call and could not be made again, each once.
+pub(crate) fn take_lost() -> impl Iterator<Item = usize> {
+    let lost = mounts::helpers().map_or(0, |helpers| helpers.lost.swap(0, Ordering::AcqRel));
+    (0..MOUNTS_MAX).filter(move |mount| lost & bit(*mount) != 0)
 }
 
 /// Ends all of them for good; false where one stays. Called as [`without`] is.

@@ -78,6 +78,7 @@ pub(crate) fn before_rule(number: i64, args: &Args) -> Served {
     if number == libc::SYS_prctl && LESSENS.contains(&(args[0] as i32)) {
         let call = || sys!(number, args[0], args[1], args[2], args[3], args[4], args[5]);
         let made = table::outside(|| helper::without(call));
+        giving::give_unattended();
         return Some(made.unwrap_or(fail(libc::EAGAIN)));
     }
     if !lays_a_rule(number, args) || is() {
