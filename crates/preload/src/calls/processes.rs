@@ -8,7 +8,7 @@ use crate::base::thread::{self, current};
 use crate::base::{guard, report};
 use crate::fds::table::{self, BRIEFLY, PATIENCE, Quiet, SHARED};
 use crate::fds::{kernel, locks};
-use crate::maps::{self, giving};
+use crate::maps::{self, giving, held};
 use crate::mounts::{self, helper, state};
 use crate::numbers::{self, limits};
 use crate::paths;
@@ -93,7 +93,7 @@ fn fork(number: i64, args: &Args) -> Ret {
     let _all_are_out = quiet.wait(PATIENCE);
     // What was opened since the first time: without a descriptor of the kernel's the child has no hold.
     kernel::take_all(SHARED);
-    let gate = maps::before_fork();
+    let gate = held::before_fork();
     // In this order: to take a file may be to join.
     kernel::before_fork();
     mounts::before_fork();
@@ -117,7 +117,7 @@ fn fork(number: i64, args: &Args) -> Ret {
     limits::fork_done();
     mounts::fork_done();
     kernel::fork_done();
-    maps::fork_done();
+    held::fork_done();
     drop(quiet);
     if result == 0 {
         table::after_fork();
@@ -158,7 +158,7 @@ pub(crate) fn exec(number: i64, args: &Args) -> Outcome {
         *environment = changed.environment;
     }
     let left = (!is_in_vain(number, args)).then(|| {
-        maps::suspend();
+        held::suspend();
         mounts::leave()
     });
     locks::set_kept_stay(true);
@@ -166,7 +166,7 @@ pub(crate) fn exec(number: i64, args: &Args) -> Outcome {
     locks::set_kept_stay(false);
     let left = left.and_then(|left| {
         let left = left.free();
-        maps::resume();
+        held::resume();
         left
     });
     drop(quiet);

@@ -32,7 +32,7 @@ use novale_core::Fs;
 use crate::base::sys::{fail, sys};
 use crate::fds::kernel::{self, Reader};
 use crate::fds::table::{self, InUse};
-use crate::maps::{self, Maps, PAGE, Part, Source, growing, sleepers};
+use crate::maps::{self, Maps, PAGE, Part, Source, growing, held, sleepers};
 use crate::mounts::{self, ctx, helper};
 use crate::numbers;
 
@@ -122,7 +122,7 @@ pub(crate) fn swap(parts: &[Part], source: &Arc<Source>) -> bool {
         let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
         if sys!(libc::SYS_mremap, at, part.len, part.len, flags, part.start) < 0 {
             // What it shows may be another file's soon.
-            maps::shut(std::slice::from_ref(part));
+            held::shut(std::slice::from_ref(part));
         }
     }
     source.set_given();

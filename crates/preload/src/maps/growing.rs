@@ -202,7 +202,7 @@ pub(crate) extern "C" fn touched(at: u64) -> bool {
 }
 
 /// The program has touched an address that may not be touched so; true where that was a mapping's, which was shut
-/// for a thread that started a program, in vain ([`maps::suspend`]). That one keeps all others out until it is open
+/// for a thread that started a program, in vain ([`crate::maps::held::suspend`]). That one keeps all others out until it is open
 /// again. For a thread that is not inside.
 pub(crate) extern "C" fn touched_shut(at: u64) -> bool {
     let _depth = thread::Inside::new();

@@ -6,13 +6,10 @@
 //! ([`crate::maps::replicas`]). It may be longer than its file ([`crate::maps::growing`]). All of the
 //! address space that the kernel changes while there are any parts is changed under one lock, so that the
 //! table never lags behind.
-//!
-//! A child of `fork` has the same mappings, and is another client: its parent waits until it holds the
-//! files itself. Where the parent has ended before, the child is shown anew what the files have by then. Where
-//! it can't hold a file, its mappings of it become inaccessible: what they show may go to another one.
 
 pub(crate) mod giving;
 pub(crate) mod growing;
+pub(crate) mod held;
 pub(crate) mod replicas;
 pub(crate) mod sleepers;
 pub(crate) mod times;
@@ -656,132 +653,6 @@ pub(crate) fn flush_file(mount: usize, ino: Ino) -> bool {
         }
     }
     good
-}
-
-// Other processes.
-
-/// Says to a parent that its child holds what both have mapped.
-pub(crate) struct Gate {
-    ends: [i32; 2],
-    parent: Ret,
-}
-
-/// Before a fork: how the child will say that it is ready; nothing where it has nothing to say. Keeps
-/// other threads out of the table.
-pub(crate) fn before_fork() -> Option<Gate> {
-    MAPS_HERE.take();
-    if COUNT.load(Ordering::Relaxed) == 0 {
-        return None;
-    }
-    let mut ends = [-1; 2];
-    sys!(libc::SYS_pipe2, ends.as_mut_ptr(), libc::O_CLOEXEC);
-    Some(Gate { ends, parent: sys!(libc::SYS_getpid) })
-}
-
-/// Called in parent and child.
-pub(crate) fn fork_done() {
-    MAPS_HERE.give();
-}
-
-impl Gate {
-    /// In the parent: waits until the child is ready, or gone.
-    pub(crate) fn wait(self) {
-        let [read, write] = self.ends;
-        sys!(libc::SYS_close, write);
-        let mut byte = 0_u8;
-        while sys!(libc::SYS_read, read, &raw mut byte, 1) == -i64::from(libc::EINTR) {}
-        sys!(libc::SYS_close, read);
-    }
-
-    /// In the child: takes its own holds, and tells the parent.
-    pub(crate) fn pass(self) {
-        let mut maps = MAPS_HERE.lock();
-        // The holds are the parent's.
-        maps.0.iter().for_each(|part| *part.of.hold.lock() = None);
-        let ended = hold_all(&mut maps);
-        // What a parent that has ended held may have been given to others before it was held here. To a child that is
-        // made as its parent's sibling this one looks the same.
-        if sys!(libc::SYS_getppid) != self.parent {
-            shut(&maps.0);
-            show_again(&mut maps);
-        }
-        drop(maps);
-        drop(ended);
-        // Not by closing alone: a child of another thread may have the end as well.
-        let [_, write] = self.ends;
-        sys!(libc::SYS_write, write, c"".as_ptr(), 1);
-        for end in self.ends {
-            sys!(libc::SYS_close, end);
-        }
-    }
-}
-
-/// Holds what is mapped and not held. What can't be, since a kernel is to map the file, becomes the
-/// kernel's, or else is shut. Returns what ends by that.
-#[must_use]
-fn hold_all(maps: &mut Maps) -> Vec<Part> {
-    let mut ended = Vec::new();
-    for source in maps.sources(|source| source.is_own() || source.base.is_some()) {
-        let mut hold = source.hold.lock();
-        if hold.is_none() {
-            *hold = mounts::fs(source.mount).and_then(|fs| source.take(fs));
-        }
-        let is_held = hold.is_some() || source.base.is_some();
-        drop(hold);
-        if is_held {
-            continue;
-        }
-        if giving::swap(&maps.0, &source) {
-            ended.extend(maps.forget_given(&source));
-        } else {
-            let of = |part: &&Part| Arc::ptr_eq(&part.of, &source);
-            maps.0.iter().filter(of).for_each(|part| shut(std::slice::from_ref(part)));
-        }
-    }
-    ended
-}
-
-/// Makes the file's own pages inaccessible where they are mapped.
-pub(crate) fn shut(parts: &[Part]) {
-    for part in parts.iter().filter(|part| part.of.is_own()) {
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
-        sys!(libc::SYS_mmap, part.start, part.len, libc::PROT_NONE, flags, u64::MAX, 0);
-    }
-}
-
-/// Before the process leaves its pools, to be another program: what it has mapped it holds no longer.
-pub(crate) fn suspend() {
-    if let Some(maps) = some() {
-        times::note_stores(&maps.0);
-        shut(&maps.0);
-        maps.0.iter().for_each(|part| *part.of.hold.lock() = None);
-    }
-}
-
-/// The process has stayed the program that it was.
-pub(crate) fn resume() {
-    let Some(mut maps) = some() else { return };
-    let ended = hold_all(&mut maps);
-    show_again(&mut maps);
-    drop(maps);
-    drop(ended);
-}
-
-/// Shows what was shut, as the files are now.
-fn show_again(maps: &mut Maps) {
-    maps.show_more(
-        |part| part.of.is_own(),
-        |part| {
-            let again = || {
-                let (fs, hold) = (mounts::fs(part.of.mount)?, (*part.of.hold.lock())?);
-                let asked = Asked::of_part(part, (part.start, libc::MAP_FIXED), part.len);
-                show(fs, &asked, &runs(fs, hold, &asked.range())?, part.start)
-            };
-            // What can't be shown again stays shut.
-            part.shown = again().unwrap_or(Shown::ALL);
-        },
-    );
-    growing::changed();
 }
 
 /// The process is about to end.
