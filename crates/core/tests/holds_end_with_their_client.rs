@@ -81,6 +81,26 @@ fn a_released_file_goes_with_the_last_hold_of_whichever_client() {
     other.close().unwrap();
 }
 
+/// Nobody has to tell a kernel of what happens to a file that it has forgotten, nor asks it for the bytes.
+#[test]
+fn what_nobody_holds_no_kernel_knows_or_maps() {
+    let bed = Bed::new();
+    let (ino, _) = bed.file(b"file");
+    let is_known = |fs: &Fs| fs.is_known_to_kernel(&CTX, ino).unwrap();
+    assert!(!is_known(&bed.fs));
+    bed.fs.hold(ino).unwrap();
+    bed.fs.hold(ino).unwrap();
+    bed.fs.set_mapped(&CTX, ino, true).unwrap();
+    let other = bed.client(true);
+    other.refuse_mapped();
+    bed.fs.release(&CTX, ino, 1).unwrap();
+    assert!(is_known(&other));
+    assert!(matches!(other.write(&CTX, ino, 0, b"x"), Err(Error::Mapped)));
+    bed.fs.release(&CTX, ino, 1).unwrap();
+    assert!(!is_known(&other));
+    other.write(&CTX, ino, 0, b"x").unwrap();
+}
+
 #[test]
 fn a_file_that_is_open_as_it_is_made_goes_with_its_one_hold() {
     let bed = Bed::new();

@@ -5,7 +5,7 @@
 
 mod support;
 
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::panic::Location;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,8 +16,8 @@ use std::time::Duration;
 use novale_arena::{Arena, PidInfo};
 use novale_core::{
     Ctx, EmptyState, Error, Fs, Ino, MkfsOptions, NewInode, NewSlot, Node, OfferedSlot,
-    OpenOptions, Placement, Serial, SlotAsk, ask_of_slots, inspect, live_free, mkfs, room_to_leave,
-    slot_waits, slots_asked,
+    OpenOptions, Placement, Serial, SlotAsk, ask_of_slots, has_come, inspect, live_free, mkfs,
+    room_to_leave, slot_waits, slots_asked,
 };
 use novale_layout::{FileKind, PmAddr, SLOT_STATE_OFFSETS};
 use novale_pm::{
@@ -158,6 +158,25 @@ fn threads_that_write_use_it_at_once() {
             verify(&slots.map(0..3));
         }
     }
+}
+
+/// Who has asked for it and has not heard how that ended, looks: what the pool has is not taken back.
+#[test]
+fn that_it_has_come_is_told_by_its_file() {
+    let slots = Slots::new(3);
+    let fs = slots.open(2, Placement::Lanes);
+    let file = |slot: usize| {
+        let found = std::fs::metadata(slots.dir.path().join(slot.to_string())).unwrap();
+        (found.dev(), found.ino())
+    };
+    let has_come = |slot, file| has_come(&slots.arena, slot, file).unwrap();
+    // One that has not come has no file.
+    let none = (0, 0);
+    assert!(!has_come(2, file(2)) && !has_come(2, none));
+    assert_eq!(slots.add(&fs, 2), Some(2));
+    assert!(has_come(2, file(2)) && !has_come(2, file(1)));
+    assert!(!has_come(1, file(1)), "it was there when the pool was opened");
+    assert!(!has_come(3, none));
 }
 
 #[test]
