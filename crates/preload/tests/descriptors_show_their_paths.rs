@@ -1,4 +1,4 @@
-//! Promise: `/proc/self/fd/N` shows a program the path of what it has open, as it is at that moment.
+//! Promise: `/proc/self/fd/N` shows a program the path of what it has open, as it is at that moment, and leads there.
 //!
 //! It showed `.novale/INO.GENERATION`, a path that nothing is found at, so that `realpath` of a descriptor
 //! failed.
@@ -10,9 +10,11 @@
 #[macro_use]
 mod harness;
 
+use std::ffi::CString;
 use std::fs::{self, File, OpenOptions};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 use harness::{
@@ -22,6 +24,7 @@ use harness::{
 promises! {
     descriptors_show_paths_without_the_daemon: runs_without_the_daemon paths;
     what_the_kernel_has_shows_its_path_too: runs_with_the_daemon handed_over;
+    calls_of_the_kernels_find_what_is_open: runs_with_the_daemon followed;
 }
 
 #[test]
@@ -105,6 +108,46 @@ mod tasks {
         let read = |len| unsafe { libc::readlink(link.as_ptr(), room.as_mut_ptr().cast(), len) };
         assert_eq!([4, 0].map(read), [4, -1]);
         assert_eq!(&room, &place().to_str().unwrap().as_bytes()[..4]);
+    }
+
+    /// Each is the first that the kernel hears of a file or a folder. Some said that all was well, and did nothing.
+    #[test]
+    #[ignore = "a task of another test"]
+    fn followed() {
+        let named = |file: &File| format!("/proc/self/fd/{}", file.as_raw_fd());
+        let ended = |path: String| CString::new(path).unwrap();
+        let here = libc::AT_FDCWD;
+        let second = |tv_sec| [libc::timeval { tv_sec, tv_usec: 0 }; 2];
+        let ways: [&dyn Fn(*const libc::c_char) -> i64; 4] = [
+            &|path| unsafe { libc::syscall(libc::SYS_utimes, path, second(1000).as_ptr()) },
+            &|path| unsafe { libc::syscall(libc::SYS_utime, path, [1000_i64, 1000].as_ptr()) },
+            &|path| unsafe {
+                libc::syscall(libc::SYS_futimesat, here, path, second(1000).as_ptr())
+            },
+            &|path| unsafe { libc::syscall(libc::SYS_utimes, path, second(1000).as_ptr()) },
+        ];
+        for (number, set) in (0..).zip(ways) {
+            let file = File::create(place().join(format!("times {number}"))).unwrap();
+            let folder = if number == 3 { "/dev/fd" } else { "/proc/self/fd" };
+            let path = ended(format!("{folder}/{}", file.as_raw_fd()));
+            assert_eq!(set(path.as_ptr()), 0);
+            assert_eq!(file.metadata().unwrap().mtime(), 1000, "{number}");
+        }
+        let folder = |name: &str| {
+            fs::create_dir(place().join(name)).unwrap();
+            File::open(place().join(name)).unwrap()
+        };
+        let fifo = folder("fifo");
+        let path = ended(format!("{}/made", named(&fifo)));
+        assert_eq!(unsafe { libc::mkfifo(path.as_ptr(), 0o600) }, 0);
+        assert!(fs::metadata(place().join("fifo/made")).unwrap().file_type().is_fifo());
+        // So a path that is too long for a socket's address is shortened.
+        let bound = folder("bound");
+        let listener = UnixListener::bind(format!("{}/socket", named(&bound))).unwrap();
+        drop(bound);
+        let again = File::open(place().join("bound")).unwrap();
+        UnixStream::connect(format!("{}/socket", named(&again))).unwrap();
+        drop(listener);
     }
 
     #[test]

@@ -24,6 +24,8 @@ pub(crate) const ENDS: u8 = 32;
 /// Calls of Linux 5.14 and 6.5.
 pub(crate) const QUOTACTL_FD: i64 = 443;
 pub(crate) const CACHESTAT: i64 = 451;
+/// Of Linux 6.15.
+pub(crate) const OPEN_TREE_ATTR: i64 = 467;
 /// Calls of Linux 6.13.
 pub(crate) const SETXATTRAT: i64 = 463;
 pub(crate) const GETXATTRAT: i64 = 464;
@@ -135,6 +137,32 @@ pub(crate) const OF_PATHS: &[i64] = &[
     libc::SYS_removexattr,
     libc::SYS_lremovexattr,
     libc::SYS_chdir,
+];
+
+/// Calls on paths that are the kernel's in any case, looked at each time: a path may name a descriptor.
+const OF_KERNELS_PATHS: &[i64] = &[
+    libc::SYS_utime,
+    libc::SYS_utimes,
+    libc::SYS_futimesat,
+    libc::SYS_fchmodat2,
+    libc::SYS_mknod,
+    libc::SYS_mknodat,
+    libc::SYS_name_to_handle_at,
+    libc::SYS_open_tree,
+    OPEN_TREE_ATTR,
+    libc::SYS_fspick,
+    libc::SYS_mount_setattr,
+    libc::SYS_inotify_add_watch,
+    libc::SYS_acct,
+    libc::SYS_swapon,
+    libc::SYS_swapoff,
+    libc::SYS_quotactl,
+    libc::SYS_bind,
+    libc::SYS_connect,
+    SETXATTRAT,
+    GETXATTRAT,
+    LISTXATTRAT,
+    REMOVEXATTRAT,
 ];
 
 /// Other calls that are looked at each time.
@@ -264,9 +292,10 @@ const OF_ADDRESSES: &[i64] = &[
 ];
 
 /// Which calls are of which class.
-const OF_CLASSES: [(&[i64], u8); 8] = [
+const OF_CLASSES: [(&[i64], u8); 9] = [
     (OF_DESCRIPTORS, DESCRIPTOR),
     (OF_PATHS, ALWAYS),
+    (OF_KERNELS_PATHS, ALWAYS),
     (OF_EVERY_TIME, ALWAYS),
     (OF_NAMED, ALWAYS),
     (MAKING_DESCRIPTORS, CREATES),

@@ -19,7 +19,7 @@ use crate::fds::kernel;
 use crate::fds::table::{self, Serving};
 use crate::mounts::{self, room};
 use crate::numbers::{self, words};
-use crate::paths::descriptor;
+use crate::paths::{descriptor, take_named};
 use crate::process::{confined, masks, signals};
 use crate::text::objects;
 
@@ -96,6 +96,7 @@ fn serve_file(number: i64, args: &Args) -> Outcome {
             return Outcome::Done(fail(libc::EBADF));
         }
         start_from(number, args);
+        take_named(number, args);
         if makes_descriptor(number, args) {
             numbers::clear();
         }

@@ -16,8 +16,9 @@ use novale_posix::{
     Error, Found, SET_ID, Start, may_as_owner, walk_from, walk_own, walk_own_to_name, walk_to_name,
 };
 
-use crate::base::guard::{PATH_MAX, PathBuffer};
-use crate::base::sys::{Ret, Served, fail, sys};
+use crate::base::classes::{GETXATTRAT, LISTXATTRAT, OPEN_TREE_ATTR, REMOVEXATTRAT, SETXATTRAT};
+use crate::base::guard::{self, PATH_MAX, PathBuffer};
+use crate::base::sys::{Args, Ret, Served, fail, sys};
 use crate::base::{left, report};
 use crate::fds::{kernel, table};
 use crate::mounts::state::{self, Rights};
@@ -163,6 +164,52 @@ pub(crate) fn descriptor(argument: u64) -> i32 {
 fn leads_to_descriptors(path: &[u8]) -> bool {
     let in_proc = path.starts_with(b"/proc/") && path.windows(4).any(|part| part == b"/fd/");
     in_proc || path.starts_with(b"/dev/fd/") || path.starts_with(b"/dev/std")
+}
+
+/// Before a call that is the kernel's: where its path, or its socket's address, names a descriptor, that is what it
+/// seems to be.
+pub(crate) fn take_named(number: i64, args: &Args) {
+    let mut buffer = PathBuffer::new();
+    let path = match number {
+        libc::SYS_utime
+        | libc::SYS_utimes
+        | libc::SYS_mknod
+        | libc::SYS_acct
+        | libc::SYS_swapon
+        | libc::SYS_swapoff => buffer.load(args[0]),
+        libc::SYS_futimesat
+        | libc::SYS_fchmodat2
+        | libc::SYS_mknodat
+        | libc::SYS_name_to_handle_at
+        | libc::SYS_open_tree
+        | OPEN_TREE_ATTR
+        | libc::SYS_fspick
+        | libc::SYS_mount_setattr
+        | libc::SYS_inotify_add_watch
+        | libc::SYS_quotactl
+        | SETXATTRAT
+        | GETXATTRAT
+        | LISTXATTRAT
+        | REMOVEXATTRAT => buffer.load(args[1]),
+        libc::SYS_fanotify_mark => buffer.load(args[4]),
+        libc::SYS_bind | libc::SYS_connect => socket_path(args[1], args[2]),
+        // The name and its length come first.
+        libc::SYS_sendmsg => guard::load::<[u64; 2]>(args[1])
+            .and_then(|[name, len]| socket_path(name, u64::from(len as u32))),
+        _ => None,
+    };
+    if path.is_some_and(leads_to_descriptors) {
+        kernel::take_all(0);
+    }
+}
+
+/// The path in a socket's address of so many bytes, where that is one.
+fn socket_path<'a>(at: u64, len: u64) -> Option<&'a [u8]> {
+    const PATH_AT: usize = std::mem::offset_of!(libc::sockaddr_un, sun_path);
+    let len = usize::try_from(len).ok()?.min(size_of::<libc::sockaddr_un>());
+    let bytes = guard::readable_part(at, len).filter(|_| at != 0)?;
+    let (family, path) = bytes.split_at_checked(PATH_AT)?;
+    (family == (libc::AF_UNIX as libc::sa_family_t).to_le_bytes()).then_some(path)
 }
 
 /// The descriptor of this process that a path names.
