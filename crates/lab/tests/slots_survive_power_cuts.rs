@@ -267,11 +267,20 @@ fn open_for(pm: Pm, placement: Placement) -> Result<Fs, String> {
 
 /// Directories, files in several pages that were written over, and extended attributes in pages. Each slot is
 /// a lane's, and has some of all: data, logs, attributes, inodes, the lane's own page.
-fn filled(files: &Files) {
+fn filled(files: &Files, came_before: bool) {
     files.lay(&SLOT_BYTES.map(|len| vec![0; len]));
-    let pm = files.map(&[0, 1, 2]);
-    mkfs(&pm, &MkfsOptions::numbered(3, 3)).unwrap();
-    let fs = open(pm).unwrap();
+    if came_before {
+        let all = [0, 1, 2, 3];
+        mkfs(&files.map(&all), &MkfsOptions::numbered(4, 3)).unwrap();
+        // Its state is newer than that of any slot that comes.
+        (0..9).for_each(|_| open(files.map(&all)).unwrap().close().unwrap());
+        let mapping = |_: &[PathBuf]| PmOptions { lock: SlotLock::Held, ..PmOptions::default() };
+        let helpers = Helpers { exec: &Serial, progress: &|_| (), mapping: &mapping };
+        remove(&files.paths(&all), &files.path(3), &helpers).unwrap();
+    } else {
+        mkfs(&files.map(&[0, 1, 2]), &MkfsOptions::numbered(3, 3)).unwrap();
+    }
+    let fs = open(files.map(&[0, 1, 2])).unwrap();
     let new = |kind| NewInode { kind, mode: 0o755, uid: 0, gid: 0, rdev: 0, target: b"" };
     for number in 0..FILES {
         let ctx = Ctx { hint: number.into(), ..CTX };
@@ -455,11 +464,14 @@ struct Trial {
     judged: usize,
     /// The files that a lost slot leaves.
     kept: Vec<u8>,
+    /// What comes was a slot of the pool before, by the same number: what it still has could be taken for what it is
+    /// to say.
+    came_before: bool,
 }
 
 impl Trial {
-    fn new(change: Change) -> Self {
-        Self { change, files: Files::new(), judged: 0, kept: Vec::new() }
+    fn new(change: Change, came_before: bool) -> Self {
+        Self { change, files: Files::new(), judged: 0, kept: Vec::new(), came_before }
     }
 
     /// Judges what is left: what may be a pool is one with all that it had, one is, and the same call goes on
@@ -572,7 +584,7 @@ impl Trial {
 
     /// Cuts a change at one of `stride` of its fences that `how` says, and has it die there.
     fn cut(&mut self, stride: usize, how: &How<'_>, random: &mut Rng) -> Result<(), String> {
-        filled(&self.files);
+        filled(&self.files, self.came_before);
         if let Change::ReplaceLost(lost) = self.change {
             if lost == 2 {
                 write_and_die(&self.files);
@@ -685,7 +697,7 @@ fn by_cuts_deaths_and_cuts_behind_them() {
         (Change::ReplaceLost(2), 4),
     ];
     for (change, stride) in changes {
-        let mut trial = Trial::new(change);
+        let mut trial = Trial::new(change, true);
         let begun = Instant::now();
         loop {
             let how = How { at: &|_, _| true, images: 2, dies: true };
@@ -706,8 +718,8 @@ fn by_cuts_deaths_and_cuts_behind_them() {
 /// by a session that was closed, and saved what is free by that word. A power cut then left the word as it was
 /// before: the page it named counted as free.
 fn what_the_dead_named_is_durable() {
-    let mut trial = Trial::new(Change::RemoveInUse(2));
-    filled(&trial.files);
+    let mut trial = Trial::new(Change::RemoveInUse(2), false);
+    filled(&trial.files, trial.came_before);
     let mut hardware = Hardware::with(trial.files.bytes());
     let is_fence_of = |event: &Event, file| {
         matches!(event.what, What::Fence) && event.site.file().ends_with(file)
@@ -747,7 +759,7 @@ fn each_wrong_order_is_seen(random: &mut Rng) {
         (Bug::ErasedUnconfirmed, Change::Remove(2), "pool/mod.rs", Some(SUPERBLOCK), 1),
         (Bug::ErasedUnconfirmed, Change::Replace(1), "life/slots.rs", Some(NEW_HEADER), 1),
     ] {
-        let mut trial = Trial::new(change);
+        let mut trial = Trial::new(change, false);
         let at = |event: &Event, hardware: &Hardware| {
             let has = |(slot, line)| hardware.pending().contains_key(&LineKey { slot, line });
             event.site.file().ends_with(file)
