@@ -85,6 +85,8 @@ promises! {
     what_locks_all_its_memory_locks_no_pool: runs_with_the_daemon locks_its_memory;
     /// Pool and arena counted: a shell that was told `ulimit -v` could allocate nothing any more, and ended.
     what_limits_its_memory_has_all_of_it: runs_with_the_daemon limits_its_memory;
+    /// So did its tables, where it was told `ulimit -d`.
+    what_limits_its_data_has_all_of_it: runs_with_the_daemon limits_its_data;
 }
 
 /// The limit of descriptors was taken for 0 and set to that: no program could open anything.
@@ -303,15 +305,27 @@ mod tasks {
     #[test]
     #[ignore = "a task of another test"]
     fn limits_its_memory() {
+        limits_to_what_it_has(libc::RLIMIT_AS, 0);
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn limits_its_data() {
+        limits_to_what_it_has(libc::RLIMIT_DATA, 5);
+    }
+
+    /// Without what the library has of it, which `/proc/self/statm` tells in a place, there is room for more.
+    fn limits_to_what_it_has(resource: libc::__rlimit_resource_t, place: usize) {
         const MORE: usize = 16 << 20;
         let mut file =
             OpenOptions::new().read(true).append(true).create(true).open(at("limited")).unwrap();
         file.write_all(b"before ").unwrap();
         let statm = fs::read_to_string("/proc/self/statm").unwrap();
-        let mapped = statm.split(' ').next().unwrap().parse::<u64>().unwrap() * 4096;
-        let limit = libc::rlimit { rlim_cur: mapped, rlim_max: libc::RLIM_INFINITY };
-        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) }, 0);
-        let (access, own) = (libc::PROT_READ, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        let used = statm.trim().split(' ').nth(place).unwrap().parse::<u64>().unwrap() * 4096;
+        let limit = libc::rlimit { rlim_cur: used, rlim_max: libc::RLIM_INFINITY };
+        assert_eq!(unsafe { libc::setrlimit(resource, &raw const limit) }, 0);
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let own = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         let more = unsafe { libc::mmap(std::ptr::null_mut(), MORE, access, own, -1, 0) };
         assert_ne!(more, libc::MAP_FAILED);
         file.write_all(b"after").unwrap();

@@ -274,8 +274,8 @@ pub(crate) fn limits(number: i64, args: &Args) -> Served {
             }
         });
     }
-    if let Some((libc::RLIMIT_AS, limit)) = asked
-        && !confined::before_limit_of_memory(limit)
+    if let Some((resource @ (libc::RLIMIT_AS | libc::RLIMIT_DATA), limit)) = asked
+        && !confined::before_limit_of_memory(resource, limit)
     {
         return Some(fail(libc::EAGAIN));
     }

@@ -17,11 +17,11 @@ use crate::base::said::Said;
 use crate::base::sys::{Ret, fail, sys};
 use crate::base::thread::current;
 use crate::fds::{forget, shown};
-use crate::numbers;
 use crate::numbers::words::{
     DESCRIPTORS, HIGHEST, INTERNAL, STAYS, STOCKED, UNSEEN, index_of, note_number, word, word_of,
     word_to_set,
 };
+use crate::numbers::{self, limits};
 
 /// Threads with a hazard of their own.
 const HAZARDS: usize = 1024;
@@ -350,7 +350,11 @@ fn describe(index: u32, new: &New<'_>) {
 
 /// Whether there is memory for descriptions, which is reserved for good if there is.
 pub(crate) fn has_memory() -> bool {
-    let slab = SLAB.get_or_reserve(BYTES + shown::BYTES);
+    const ALL: usize = BYTES + shown::BYTES;
+    if SLAB.get().is_none() && !limits::leave_room(ALL as u64) {
+        return false;
+    }
+    let slab = SLAB.get_or_reserve(ALL);
     slab.inspect(|slab| shown::set_notes(slab + BYTES as u64)).is_some()
 }
 

@@ -1,10 +1,10 @@
-//! The limit of descriptors, and numbers out of the program's way.
+//! The limit of descriptors, and numbers out of the program's way; limits of memory.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::base::classes::{self, CLOSES};
 use crate::base::lock::Lock;
-use crate::base::sys::{limit_of, sys};
+use crate::base::sys::{Fd, limit_of, sys};
 use crate::numbers::words;
 
 /// Numbers of this library's own descriptors begin at the limit, which is raised by so much meanwhile.
@@ -20,10 +20,42 @@ const DENSE: u64 = 4096;
 /// seconds: one of them may have been killed, in a child that shares this memory. It is not waited for again.
 const PATIENCE_S: i64 = 2;
 
+/// Bytes of `/proc/PID/statm` at most, its places for all that is mapped and for what may be stored to, and its unit.
+const STATM_MAX: usize = 128;
+const ALL_AT: usize = 0;
+const DATA_AT: usize = 5;
+const PAGE: u64 = 4096;
+
 /// How many threads are opening something of this library's: a futex.
 static OPENINGS: AtomicU32 = AtomicU32::new(0);
 /// The one who changes the limit of descriptors.
 static LIMITS: Lock<()> = Lock::new(());
+
+/// Whether the process may map so much more and has room for as much again as it has then.
+pub(crate) fn leave_room(more: u64) -> bool {
+    let leaves =
+        |resource| limit_of(resource).is_none_or(|[soft, _]| leaves_room(resource, soft, more));
+    leaves(libc::RLIMIT_AS) && leaves(libc::RLIMIT_DATA)
+}
+
+/// The same of a limit of the address space, or of what is stored to.
+pub(crate) fn leaves_room(resource: u32, limit: u64, more: u64) -> bool {
+    limit == libc::RLIM_INFINITY || limit / 2 >= mapped(resource).saturating_add(more)
+}
+
+/// Bytes that are in use of what is limited; where that is not told, all.
+fn mapped(resource: u32) -> u64 {
+    let flags = libc::O_RDONLY | libc::O_CLOEXEC;
+    let path = c"/proc/thread-self/statm".as_ptr();
+    let mut room = [0; STATM_MAX];
+    let open = || sys!(libc::SYS_openat, libc::AT_FDCWD, path, flags, 0);
+    let read = |file: &Fd| sys!(libc::SYS_read, file.number(), room.as_mut_ptr(), STATM_MAX);
+    let got = Fd::new(open()).as_ref().map(read).and_then(|len| usize::try_from(len).ok());
+    let text = got.and_then(|len| std::str::from_utf8(room.get(..len)?).ok());
+    let at = if resource == libc::RLIMIT_AS { ALL_AT } else { DATA_AT };
+    let pages = text.and_then(|text| text.split(' ').nth(at)?.parse::<u64>().ok());
+    pages.map_or(u64::MAX, |pages| pages.saturating_mul(PAGE))
+}
 
 /// Makes descriptors of this library's, given the number from which on they are: above those that the
 /// program may have, as a descriptor stays valid when the limit is lowered below it. Where the limit is

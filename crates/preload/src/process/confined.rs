@@ -10,7 +10,7 @@
 //!
 //! To lock all memory (`mlockall`) is not to lock the pool and the arena, which may be all that the machine has
 //! and more than the process may lock. Nor do they count where a program limits its address space
-//! (`RLIMIT_AS`): it could map nothing more.
+//! (`RLIMIT_AS`), nor this library's tables where it limits what it stores to (`RLIMIT_DATA`): it could map nothing more.
 //!
 //! The rule may be one thread's alone: everything is given up for the whole process. A child of fork has
 //! what its parent had, nothing. The programs that it starts are not told to load this library, which may
@@ -21,12 +21,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use novale_posix::report::Event;
 
-use crate::base::sys::{Args, Fd, Served, fail, sys};
+use crate::base::sys::{Args, Served, fail, sys};
 use crate::base::{classes, report};
 use crate::fds::table::{self, Quiet};
 use crate::fds::{forget, kernel};
 use crate::maps::{self, giving};
 use crate::mounts::{self, helper};
+use crate::numbers::limits;
 
 const MODE_STRICT: u64 = libc::SECCOMP_SET_MODE_STRICT as u64;
 const MODE_FILTER: u64 = libc::SECCOMP_SET_MODE_FILTER as u64;
@@ -60,10 +61,6 @@ const STAY_WITH_MAPPINGS: &[i64] = &[
 /// not keep it.
 const LESSENS: &[i32] =
     &[libc::PR_SET_NO_NEW_PRIVS, libc::PR_SET_SECUREBITS, libc::PR_CAPBSET_DROP];
-
-/// Bytes of `/proc/PID/statm` at most.
-const STATM_MAX: usize = 128;
-const PAGE: u64 = 4096;
 
 static CONFINED: AtomicBool = AtomicBool::new(false);
 
@@ -100,23 +97,11 @@ pub(crate) fn before_unseen_calls() -> bool {
     is() || leave_everything()
 }
 
-/// Before the program limits its address space to so many bytes. A limit that leaves room for as much again as is
-/// mapped now, pools and arenas included, is none for those. False where everything can't be given up.
-pub(crate) fn before_limit_of_memory(bytes: u64) -> bool {
-    is() || bytes / 2 >= mapped() || leave_everything()
-}
-
-/// Bytes of the address space that are in use; where that is not told, all.
-fn mapped() -> u64 {
-    let flags = libc::O_RDONLY | libc::O_CLOEXEC;
-    let path = c"/proc/thread-self/statm".as_ptr();
-    let mut room = [0; STATM_MAX];
-    let open = || sys!(libc::SYS_openat, libc::AT_FDCWD, path, flags, 0);
-    let read = |file: &Fd| sys!(libc::SYS_read, file.number(), room.as_mut_ptr(), STATM_MAX);
-    let got = Fd::new(open()).as_ref().map(read).and_then(|len| usize::try_from(len).ok());
-    let text = got.and_then(|len| std::str::from_utf8(room.get(..len)?).ok());
-    let pages = text.and_then(|text| text.split(' ').next()?.parse::<u64>().ok());
-    pages.map_or(u64::MAX, |pages| pages.saturating_mul(PAGE))
+/// Before the program limits its address space, or what it stores to of that, to so many bytes. A limit that leaves
+/// room for as much again as there is now, pools and arenas included, is none for those. False where everything can't
+/// be given up.
+pub(crate) fn before_limit_of_memory(resource: u32, bytes: u64) -> bool {
+    is() || limits::leaves_room(resource, bytes, 0) || leave_everything()
 }
 
 /// Gives up everything, for the whole process; false where that can't be.
