@@ -140,12 +140,14 @@ fn fork(number: i64, args: &Args) -> Ret {
 
 /// `execve`, `execveat`: the next program finds the descriptors in the kernel.
 pub(crate) fn exec(number: i64, args: &Args) -> Outcome {
-    kernel::hand_over_all();
+    kernel::take_all(SHARED);
     // A thread that is inside for ever would stay a client's that looks alive.
     let quiet = Quiet::of_call();
     if !quiet.wait(PATIENCE) {
         return Outcome::Done(fail(libc::EAGAIN));
     }
+    // What was opened since the first time, too: nothing else is from here on.
+    kernel::hand_over_all();
     let mut given = *args;
     let [a, b, c, d, ..] = &mut given;
     let (dir, path, environment) = match number {
