@@ -498,3 +498,22 @@ fn the_space_of_what_the_kernel_knows_comes_back_when_it_looks_again() {
     }
     joined.close().unwrap();
 }
+
+/// A program opens a file by its number through the mount, and has the kernel forget that name. One that was killed
+/// between the two left it, and the file's space stayed taken when all its names were gone.
+#[test]
+fn the_space_of_what_was_looked_up_by_number_comes_back() {
+    let Some(scratch) = Scratch::for_mount("looked_up_by_number") else { return };
+    let slot = scratch.pool();
+    mount(&slot, &scratch);
+    let joined = client(&slot);
+    let files = Files::new(joined.fs.clone());
+    files.write_file("file", &vec![1; 8 << 20]).unwrap();
+    let attr = files.stat("file").unwrap();
+    let by_number = format!(".novale/{}.{}", attr.ino.get(), attr.generation);
+    drop(File::open(scratch.in_dir(&by_number)).unwrap());
+    let before = files.stat_fs().unwrap().pages_free;
+    files.remove_file("file").unwrap();
+    assert!(eventually(|| files.stat_fs().unwrap().pages_free >= before + 2000));
+    joined.close().unwrap();
+}

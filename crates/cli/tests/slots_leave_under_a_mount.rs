@@ -295,7 +295,8 @@ fn another_unmount_waits_for_it_too() {
     let _alone = alone();
     // A process as it is seen while it takes its time.
     let (own, dir) = (scratch.slot("novale"), scratch.dir());
-    fs::copy(fs::canonicalize("/bin/sh").unwrap(), &own).unwrap();
+    // By a process of its own: what another test starts meanwhile would have it open for writing.
+    assert!(Command::new("cp").args(["-L", "/bin/sh", &own]).status().unwrap().success());
     fs::write(scratch.slot("slot"), "echo begun; read -r end").unwrap();
     let mut it = Command::new(&own);
     it.args(["slot", "finish", "--of", &dir, "--", "a"])

@@ -20,6 +20,11 @@ use crate::service::{Errno, Listed, Reply};
 /// The number, which no inode can have.
 const INO: Ino = Ino::new(INO_LIMIT);
 
+/// Whether an inode's number is the directory's.
+pub(crate) fn is_directory(ino: Ino) -> bool {
+    ino == INO
+}
+
 /// The directory itself.
 pub(crate) fn attr() -> Attr {
     Attr {

@@ -34,6 +34,7 @@ use crate::fuser_convert::{
     opened_flags, time, unread_attr,
 };
 use crate::fuser_drops::Drops;
+use crate::fuser_names::Names;
 use crate::looked::Looked;
 use crate::room::{Room, is_full};
 use crate::service::{Caller, Changes, Errno, OpenRequest, ReadFrom, Reply, Service};
@@ -88,6 +89,7 @@ impl Transport for FuserTransport {
                 notifier: notifier.clone(),
                 keeps: Keeps::new(service.is_shared()),
                 looked: service.is_shared().then(Looked::default),
+                names: Names::new(&notifier),
                 aside: Aside::new(service.clone()),
                 room: Room::new(service.clone()),
                 service,
@@ -121,6 +123,7 @@ struct Adapter {
     keeps: Keeps,
     /// Where the kernel is not told of every change.
     looked: Option<Looked>,
+    names: Names,
     /// The kernel can map a file whose reads and writes all come to the service.
     maps_direct: bool,
     /// By which the kernel is told; there once the session is.
@@ -209,6 +212,7 @@ impl Filesystem for Adapter {
         if let (Some(looked), Ok(found)) = (&self.looked, &found) {
             let found = found.as_ref().map(|attr| attr.ino);
             looked.told(request.pid(), ino(parent), name.as_bytes(), found);
+            self.names.told(parent, name);
         }
         match found.transpose() {
             Some(found) => reply_entry(self.keeps, reply, found),
@@ -345,11 +349,13 @@ impl Filesystem for Adapter {
 
     fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let judged = self.judged(request, parent, name);
+        self.names.removed(parent, name);
         reply_empty(reply, self.service.unlink(ino(parent), name.as_bytes(), judged));
     }
 
     fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let judged = self.judged(request, parent, name);
+        self.names.removed(parent, name);
         reply_empty(reply, self.service.rmdir(ino(parent), name.as_bytes(), judged));
     }
 

@@ -18,6 +18,7 @@ mod calling;
 mod follow;
 mod fuser_convert;
 mod fuser_drops;
+mod fuser_names;
 mod fuser_transport;
 mod fusermount;
 mod gate;
