@@ -9,7 +9,7 @@ use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 use arrayvec::ArrayVec;
@@ -176,8 +176,9 @@ fn write_all(file: &mut File, bytes: &[u8]) -> Option<()> {
 fn put(file: &Name, make: impl FnOnce(&mut File) -> Option<()>) -> Option<()> {
     let file = file.path();
     let fresh = file.with_extension(std::process::id().to_string());
-    // What lies there was left by a killed process, or leads where somebody else wants it to.
-    let create = || File::options().write(true).create_new(true).open(&fresh);
+    // What lies there was left by a killed process, or leads where somebody else wants it to. Nobody else opens it
+    // before it is what it is to be, whatever the program's umask: who has it open for writing writes to it for ever.
+    let create = || File::options().write(true).create_new(true).mode(0o600).open(&fresh);
     let again = || fs::remove_file(&fresh).and_then(|()| create());
     let mut open = create().or_else(|_| again()).ok()?;
     let done = make(&mut open).and_then(|()| {
@@ -193,6 +194,19 @@ fn put(file: &Name, make: impl FnOnce(&mut File) -> Option<()>) -> Option<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// With the program's umask alone another user could open it for writing before its mode was set.
+    #[test]
+    fn what_is_kept_is_its_owners_alone_until_it_is_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let name = file(folder.path().as_os_str().as_bytes(), TABLE, b"\x01\xfe").unwrap();
+        let mode = |file: &fs::Metadata| file.permissions().mode() & 0o777;
+        put(&name, |fresh| {
+            assert_eq!(mode(&fresh.metadata().unwrap()), 0o600);
+            fresh.write_all(b"kept").ok()
+        });
+        assert_eq!(mode(&fs::metadata(name.path()).unwrap()), 0o644);
+    }
 
     #[test]
     fn a_kept_table_is_read_again_and_a_foreign_one_is_not_taken() {

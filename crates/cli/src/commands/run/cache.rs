@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::fs::{self, DirBuilder, Permissions};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// Of the administrator, whose programs may go on as other users, who read there what is theirs too.
@@ -76,7 +76,8 @@ fn forget_old(folder: &Path) -> std::io::Result<()> {
         all.iter().skip(*most).for_each(|file| fs::remove_file(file).unwrap_or_default());
     }
     let looked = folder.join(LOOKED);
-    let file = fs::OpenOptions::new().write(true).create(true).truncate(false).open(looked)?;
+    let mut how = fs::OpenOptions::new();
+    let file = how.write(true).create(true).truncate(false).mode(0o644).open(looked)?;
     file.set_modified(std::time::SystemTime::now())
 }
 
