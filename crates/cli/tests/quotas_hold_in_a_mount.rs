@@ -67,6 +67,34 @@ fn what_exceeds_it_is_refused_until_there_is_room() {
     novale(&["check", &slot]).ok();
 }
 
+/// Its owner could keep a directory from having one.
+#[test]
+fn what_is_deeper_than_a_path_is_long_counts_too() {
+    use rustix::fs::{Mode, OFlags, mkdirat, open, openat};
+
+    const LEVELS: u64 = 40;
+    let Some(scratch) = Scratch::for_mount("deeper_than_a_path") else { return };
+    let _alone = alone();
+    let slot = scratch.pool();
+    novale(&["mount", &slot, &scratch.dir()]).ok();
+    let tree = scratch.in_dir("tree").display().to_string();
+    fs::create_dir(&tree).unwrap();
+    let name = "d".repeat(200);
+    let mut dir = open(&tree, OFlags::DIRECTORY, Mode::empty()).unwrap();
+    for _ in 0..LEVELS {
+        mkdirat(&dir, &name, Mode::RWXU).unwrap();
+        mkdirat(&dir, "beside", Mode::RWXU).unwrap();
+        dir = openat(&dir, &name, OFlags::DIRECTORY, Mode::empty()).unwrap();
+    }
+    drop(dir);
+    novale(&["quota", "set", "--inodes", "100", &tree]).ok();
+    assert_eq!(shown(&tree)["inodes_used"], 1 + 2 * LEVELS);
+    novale(&["quota", "clear", &tree]).ok();
+    novale(&["quota", "show", &tree]).refused(1, &["in no tree"]);
+    novale(&["umount", &scratch.dir()]).ok();
+    novale(&["check", &slot]).ok();
+}
+
 #[test]
 fn trees_in_trees_count_for_themselves() {
     let Some(scratch) = Scratch::for_mount("trees_in_trees_count_for_themselves") else { return };

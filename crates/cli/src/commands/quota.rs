@@ -3,12 +3,15 @@
 //! Through the mount, by the attributes that it keeps for this (`novale_fuse`, `tree.rs`): so it works
 //! beside everything else that uses the pool.
 
+use std::ffi::{OsStr, OsString};
 use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use rustix::fs::{XattrFlags, lgetxattr, lremovexattr, lsetxattr};
+use rustix::fs::{Dir, Mode, OFlags, XattrFlags, lgetxattr, lremovexattr, lsetxattr};
 use rustix::io::Errno;
 use serde::Serialize;
 
@@ -64,22 +67,76 @@ fn clear(args: &QuotaClearArgs) -> Result<()> {
     put(dir, PROJECT, &around.to_string())
 }
 
-/// Makes all below `top` that counts for tree `from` count for `to`; other trees are left alone.
+/// Makes all below `top` that counts for tree `from` count for `to`; other trees are left alone. It goes from
+/// directory to directory and back: a whole path may be longer than one can be, and lead elsewhere by then.
 fn move_below(top: &Path, from: u32, to: u32) -> Result<()> {
     let mut done = Count::new("inodes counted");
-    let mut waiting = vec![top.to_owned()];
-    while let Some(dir) = waiting.pop() {
-        let shown = || format!("{}: read the directory", dir.display());
-        for entry in std::fs::read_dir(&dir).with_context(shown)? {
-            let entry = entry.with_context(shown)?;
-            let path = entry.path();
-            if let Some(directory) = move_one(&path, from, to)? {
-                waiting.extend(directory.then_some(path));
+    let shown = || top.display().to_string();
+    let mut here = open_directory(rustix::fs::CWD, top, OFlags::empty()).with_context(shown)?;
+    let mut levels = vec![Level::moved(&here, (from, to), &mut done).with_context(shown)?];
+    while let Some(level) = levels.last_mut() {
+        if let Some(name) = level.directories.pop() {
+            here = match open_directory(&here, &name, OFlags::NOFOLLOW) {
+                Ok(below) => below,
+                // Gone, or something else by now.
+                Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => continue,
+                Err(error) => return Err(error).with_context(|| under(top, &name)),
+            };
+            let level = Level::moved(&here, (from, to), &mut done);
+            levels.push(level.with_context(|| under(top, &name))?);
+            continue;
+        }
+        levels.pop();
+        if let Some(above) = levels.last() {
+            here = open_directory(&here, "..", OFlags::empty()).with_context(shown)?;
+            if rustix::fs::fstat(&here)?.st_ino != above.ino {
+                bail!("{}: a directory below it was moved meanwhile; call this again", shown());
             }
-            done.one_more();
         }
     }
     Ok(())
+}
+
+/// A directory on the way down.
+struct Level {
+    ino: u64,
+    /// Those in it that are still to be gone into.
+    directories: Vec<OsString>,
+}
+
+impl Level {
+    /// Moves what is in a directory.
+    fn moved(here: &OwnedFd, (from, to): (u32, u32), done: &mut Count) -> Result<Self> {
+        let mut level = Self { ino: rustix::fs::fstat(here)?.st_ino, directories: Vec::new() };
+        // By this no link is followed but the last part, which is no link in calls that follow none.
+        let place = Path::new("/proc/self/fd").join(here.as_raw_fd().to_string());
+        for entry in Dir::read_from(here)? {
+            let entry = entry?;
+            let name = OsStr::from_bytes(entry.file_name().to_bytes());
+            if name == "." || name == ".." {
+                continue;
+            }
+            if move_one(&place.join(name), from, to)? == Some(true) {
+                level.directories.push(name.to_owned());
+            }
+            done.one_more();
+        }
+        Ok(level)
+    }
+}
+
+fn open_directory(
+    dir: impl AsFd,
+    path: impl AsRef<Path>,
+    how: OFlags,
+) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::openat(dir, path.as_ref(), flags | how, Mode::empty())
+}
+
+/// Something below a directory, for an error.
+fn under(top: &Path, name: &OsStr) -> String {
+    format!("{} in a directory below {}", name.display(), top.display())
 }
 
 /// Says whether it is a directory to go on in; `None` for what is gone or another tree's.
