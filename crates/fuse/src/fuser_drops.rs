@@ -53,6 +53,16 @@ impl Drops {
         });
     }
 
+    /// Has those of a range dropped that the kernel could not write back. It takes them for clean: what reads its
+    /// pages (a mapping, `splice`, a copy that it makes by itself) would show bytes that the file has not.
+    pub(crate) fn give_up(self, bytes: Range<u64>) {
+        by_own_thread(move |is_own| {
+            if is_own {
+                self.drop_pages(&bytes);
+            }
+        });
+    }
+
     /// Seeks data or a hole from an offset on, beside what mappings have stored.
     pub(crate) fn seek(
         self,

@@ -41,9 +41,9 @@ use crate::service::{Caller, Changes, Errno, OpenRequest, ReadFrom, Reply, Servi
 use crate::transport::{Connection, Transport};
 use crate::wire::{fallocate_mode, kind_of_mode, rename_mode, seek_kind, xattr_mode};
 
-/// The longest write, and the longest read, in bytes.
 /// The kernel's own flag of an open that is to run a program.
 const FMODE_EXEC: i32 = 0x20;
+/// The longest write, and the longest read, in bytes.
 const MAX_WRITE_BYTES: u32 = 1 << 20;
 /// Read-aheads and the like that may be under way at once.
 const BACKGROUND_MAX: u16 = 64;
@@ -452,6 +452,7 @@ impl Filesystem for Adapter {
         let cached = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
         let appends = self.service.is_shared() && flags.0 & libc::O_APPEND != 0;
         let syncs = !self.service.durable_at_return() && flags.0 & libc::O_DSYNC != 0;
+        let drops = cached.then(|| Drops::new(&self.service, node, &self.notifier));
         let node = ino(node);
         let write = move |service: &dyn Service, data: &[u8]| match (cached, appends) {
             (true, _) => service.write_back(without_fsetid, node, offset, data),
@@ -462,9 +463,17 @@ impl Filesystem for Adapter {
             (false, true) => service.append(without_fsetid, node, data),
             (false, false) => service.write(without_fsetid, node, offset, data),
         };
-        let answer = |written: Reply<usize>| match written {
+        let bytes = offset..offset.saturating_add(data.len() as u64);
+        let answer = move |written: Reply<usize>| match written {
             Ok(bytes) => reply.written(u32::try_from(bytes).unwrap_or(u32::MAX)),
-            Err(error) => reply.error(errno(error)),
+            Err(error) => {
+                // Of what was mapped the kernel tells a lack of space only by this one; all others are EIO to it.
+                let is_quotas = cached && error == Errno(libc::EDQUOT);
+                reply.error(errno(if is_quotas { Errno(libc::ENOSPC) } else { error }));
+                if let Some(drops) = drops {
+                    drops.give_up(bytes);
+                }
+            }
         };
         let written = write(&*self.service, data);
         if is_full(&written) {

@@ -1,4 +1,5 @@
-//! Promise: `SEEK_DATA` and `SEEK_HOLE` pass over nothing that a mapping has stored, written back or not.
+//! Promise: `SEEK_DATA` and `SEEK_HOLE` pass over nothing that a mapping has stored, written back or not; and what
+//! could not be written back is no data for anybody.
 
 #![allow(clippy::unwrap_used, reason = "helpers of a test fail as the test does")]
 
@@ -47,6 +48,57 @@ fn what_a_mapping_stores_to_a_hole_is_found() {
     let Some(printed) = python(name, script, &[&mount.path("f")]) else { return };
     let expected = ["5 0 6", "8 6", "63 64 258048", "10 11 19 22 63", "40 41", "50 51"];
     assert_eq!(printed.lines().collect::<Vec<_>>(), expected);
+    assert_eq!(mount.end(Duration::from_secs(10)), ShutDown::Finished);
+}
+
+/// On a full pool: the kernel took its pages for clean, and a copy that it makes by them had bytes that the file
+/// has not.
+#[test]
+fn what_could_not_be_written_back_is_read_by_nobody() {
+    let name = "what_could_not_be_written_back";
+    let Some(mount) = Mount::new(name, "") else { return };
+    let script = "import mmap, os, sys, time\n\
+                  P, N = 4096, 2048\n\
+                  f = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)\n\
+                  g = os.open(sys.argv[1], os.O_RDONLY)\n\
+                  os.ftruncate(f, N * P)\n\
+                  m = mmap.mmap(f, N * P)\n\
+                  for size in (1 << 20, P):\n\
+                  \tfull = os.open(sys.argv[2], os.O_RDWR | os.O_CREAT | os.O_APPEND)\n\
+                  \ttry:\n\
+                  \t\twhile os.write(full, b'f' * size) == size: pass\n\
+                  \texcept OSError as error: print(error.errno)\n\
+                  for page in range(N): m[page * P] = 1\n\
+                  try: m.flush()\n\
+                  except OSError as error: print(error.errno)\n\
+                  until = time.monotonic() + 10\n\
+                  count = lambda fd: sum(os.pread(fd, P, page * P)[0] for page in range(N))\n\
+                  while count(f) != count(g) and time.monotonic() < until: pass\n\
+                  print(count(f) == count(g), count(f) < N)";
+    let files = [mount.path("f"), mount.path("full")];
+    let Some(printed) = python(name, script, &[&files[0], &files[1]]) else { return };
+    assert_eq!(printed.lines().collect::<Vec<_>>(), ["28", "28", "28", "True True"]);
+    assert_eq!(mount.end(Duration::from_secs(10)), ShutDown::Finished);
+}
+
+/// It was EIO, as on a disk that is broken.
+#[test]
+fn what_a_quota_keeps_from_being_written_back_is_a_lack_of_space() {
+    let name = "what_a_quota_keeps";
+    let Some(mount) = Mount::new(name, "") else { return };
+    let script = "import mmap, os, sys\n\
+                  P, N, d = 4096, 64, sys.argv[1]\n\
+                  os.mkdir(d)\n\
+                  os.setxattr(d, 'trusted.novale.project', str(os.stat(d).st_ino).encode())\n\
+                  os.setxattr(d, 'trusted.novale.quota', b'pages_max=16 inodes_max=0')\n\
+                  f = os.open(d + '/f', os.O_RDWR | os.O_CREAT)\n\
+                  os.ftruncate(f, N * P)\n\
+                  m = mmap.mmap(f, N * P)\n\
+                  for page in range(N): m[page * P] = 1\n\
+                  try: m.flush()\n\
+                  except OSError as error: print(error.errno)";
+    let Some(printed) = python(name, script, &[&mount.path("d")]) else { return };
+    assert_eq!(printed.trim(), "28");
     assert_eq!(mount.end(Duration::from_secs(10)), ShutDown::Finished);
 }
 
