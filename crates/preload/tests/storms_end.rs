@@ -138,14 +138,6 @@ fn handlers_have_the_mask_of_who_waits() {
     is_whole(&scratch, &slot);
 }
 
-/// What another thread had opened in the moment before was closed to the program that began.
-#[test]
-fn what_is_replaced_while_a_program_begins_is_open_to_it() {
-    let Some((scratch, slot)) = mounted("replaced_while") else { return };
-    succeeds(&task(&scratch, "begins_programs").output().unwrap());
-    is_whole(&scratch, &slot);
-}
-
 /// What a handler wrote was served on the program's alternate stack, which is as small as the kernel lets
 /// it be: it ran over what lay below.
 #[test]
@@ -187,7 +179,6 @@ mod tasks {
     use std::os::fd::AsRawFd;
     use std::os::unix::ffi::OsStrExt;
     use std::os::unix::fs::FileExt;
-    use std::os::unix::process::CommandExt;
     use std::path::{Path, PathBuf};
     use std::process::Command;
     use std::sync::OnceLock;
@@ -680,32 +671,6 @@ mod tasks {
         let mut status = 0;
         assert_eq!(unsafe { libc::waitpid(child, &raw mut status, libc::__WALL) }, child);
         assert_eq!((status, blocked), (0, 0));
-    }
-
-    #[test]
-    #[ignore = "a task of another test"]
-    fn begins_programs() {
-        let path = &PathBuf::from(std::env::var_os(PLACE).unwrap()).join("replaced");
-        fs::write(path, "text").unwrap();
-        let replace = |path: &Path| {
-            let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
-            assert_eq!(unsafe { libc::dup2(file.as_raw_fd(), 100) }, 100);
-            WRITTEN.fetch_add(1, Ordering::Relaxed)
-        };
-        for _ in 0..100 {
-            let child = unsafe { libc::fork() };
-            if child == 0 {
-                let other = path.clone();
-                std::thread::spawn(move || while replace(&other) < u32::MAX {});
-                while WRITTEN.load(Ordering::Relaxed) < 20 {}
-                let open = "/proc/self/fd/100";
-                _ = Command::new("/usr/bin/cmp").args([open.as_ref(), path.as_path()]).exec();
-                unsafe { libc::_exit(127) };
-            }
-            let mut status = 0;
-            assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-            assert_eq!(status, 0);
-        }
     }
 
     static WRITTEN: AtomicU32 = AtomicU32::new(0);

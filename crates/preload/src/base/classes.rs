@@ -140,7 +140,7 @@ pub(crate) const OF_PATHS: &[i64] = &[
 ];
 
 /// Calls on paths that are the kernel's in any case, looked at each time: a path may name a descriptor.
-const OF_KERNELS_PATHS: &[i64] = &[
+pub(crate) const OF_KERNELS_PATHS: &[i64] = &[
     libc::SYS_utime,
     libc::SYS_utimes,
     libc::SYS_futimesat,
@@ -377,6 +377,12 @@ pub(crate) fn address() -> u64 {
     novale_entry as *const () as u64
 }
 
+/// Where a call comes back to that has made a process.
+pub(crate) fn back() -> u64 {
+    novale_back as *const () as u64
+}
+
 unsafe extern "C" {
     fn novale_entry();
+    fn novale_back();
 }

@@ -22,6 +22,12 @@ pub(crate) struct Thread {
     pub(crate) alternate: [AtomicU64; 2],
     /// The signal mask to be set again.
     pub(crate) mask: AtomicU64,
+    /// The mask to be set again when a child no longer uses this memory, and in the child.
+    pub(crate) lent_mask: AtomicU64,
+    /// The process whose thread this is while it is [`BORROWED`].
+    pub(crate) lender: AtomicU32,
+    /// 1 until the child's first call.
+    pub(crate) is_lent: AtomicU32,
     /// The signal put off, as the kernel told it, 0 if none; then 128 bytes of `siginfo_t`.
     pub(crate) signal: AtomicU32,
     /// 1 while handlers run though the thread is inside ([`crate::process::exec_call`]).
@@ -57,7 +63,10 @@ const _: () = {
     assert!(std::mem::offset_of!(Thread, stack) == 8);
     assert!(std::mem::offset_of!(Thread, alternate) == 16);
     assert!(std::mem::offset_of!(Thread, mask) == 32);
-    assert!(std::mem::size_of::<Thread>() <= 512);
+    assert!(std::mem::offset_of!(Thread, lent_mask) == 40);
+    assert!(std::mem::offset_of!(Thread, lender) == 48);
+    assert!(std::mem::offset_of!(Thread, is_lent) == 52);
+    assert!(std::mem::size_of::<Thread>() <= 576);
 };
 
 /// The bit of `depth` that says that the memory is in use by a child made by `vfork`.
@@ -112,9 +121,9 @@ global_asm!(
     ".balign 64",
     ".globl novale_thread",
     ".type novale_thread, @object",
-    ".size novale_thread, 512",
+    ".size novale_thread, 576",
     "novale_thread:",
-    ".zero 512",
+    ".zero 576",
     ".text",
 );
 
@@ -127,20 +136,9 @@ pub(crate) fn current() -> &'static Thread {
         asm!("mov {0}, qword ptr fs:[0]", "add {0}, qword ptr [rip + novale_thread@GOTTPOFF]",
             out(reg) block, options(nostack, readonly));
     }
-    // SAFETY: 512 zeroed bytes, aligned, are a valid block; it lives as long as the thread, and
+    // SAFETY: 576 zeroed bytes, aligned, are a valid block; it lives as long as the thread, and
     // nobody keeps the reference longer.
     unsafe { &*block }
-}
-
-/// The block's offset from the thread pointer, for code made at run time.
-pub(crate) fn offset() -> i32 {
-    let offset: i64;
-    // SAFETY: reads a constant of the loaded library.
-    unsafe {
-        asm!("mov {0}, qword ptr [rip + novale_thread@GOTTPOFF]", out(reg) offset,
-            options(nostack, readonly, pure));
-    }
-    i32::try_from(offset).unwrap_or(0)
 }
 
 /// Signals of faults, as a mask.

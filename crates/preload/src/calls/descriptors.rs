@@ -3,6 +3,7 @@
 use crate::base::guard;
 use crate::base::sys::{Args, Ret, Served, fail, sys};
 use crate::calls::open;
+use crate::fds::quiet::{BRIEFLY, Quiet};
 use crate::fds::table::{self, CREATED, DIRECTORY, IN_KERNEL, InUse};
 use crate::fds::{forget, kernel, locks};
 use crate::mounts::helper;
@@ -310,16 +311,39 @@ pub(crate) fn epoll_ctl(args: &Args) -> Served {
     table::get(descriptor(args[2])).filter(|file| !file.is_path()).map(|_| fail(libc::EPERM))
 }
 
-/// `sendmsg` and `sendmmsg`: descriptors that are passed on are handed to the kernel first.
-pub(crate) fn send_message(args: &Args, many: bool) -> Served {
-    let count = if many { args[2].min(1024) } else { 1 };
-    for index in 0..count {
-        let header = args[1] + index * std::mem::size_of::<libc::mmsghdr>() as u64;
-        let message = guard::load::<libc::msghdr>(header)?;
-        let (at, len) = (message.msg_control as u64, message.msg_controllen);
-        if at != 0 && len > 0 {
-            pass_on(guard::readable(at, len.min(1 << 16))?);
-        }
+/// Bytes of a message that a stream takes as a whole or not at all, whatever its buffer.
+const WHOLE: usize = 2048;
+
+/// `sendmsg`: descriptors that are passed on are handed to the kernel first, and sent before another thread puts
+/// something else there. One that waits for room, or might be sent in part, is sent by the kernel's own call, without
+/// that.
+pub(crate) fn send_message(args: &Args) -> Served {
+    if !pass_on(args[1])? || bytes_of(args[1])? > WHOLE {
+        return None;
+    }
+    let quiet = Quiet::of_call();
+    quiet.wait_for_numbers(BRIEFLY);
+    pass_on(args[1])?;
+    let at_once = args[2] | libc::MSG_DONTWAIT as u64;
+    let sent = sys!(libc::SYS_sendmsg, args[0], args[1], at_once);
+    drop(quiet);
+    (sent != fail(libc::EAGAIN)).then_some(sent)
+}
+
+/// How many bytes a message has, without its control data.
+fn bytes_of(message: u64) -> Option<usize> {
+    let message = guard::load::<libc::msghdr>(message)?;
+    let parts = message.msg_iovlen.min(libc::UIO_MAXIOV as usize) * size_of::<libc::iovec>();
+    let parts = guard::readable(message.msg_iov as u64, parts)?;
+    // The address comes first.
+    let lens = parts.as_chunks::<8>().0.iter().skip(1).step_by(2);
+    Some(lens.fold(0, |sum: usize, len| sum.saturating_add(usize::from_le_bytes(*len))))
+}
+
+/// `sendmmsg`: descriptors that are passed on are handed to the kernel first.
+pub(crate) fn send_messages(args: &Args) -> Served {
+    for index in 0..args[2].min(1024) {
+        pass_on(args[1] + index * std::mem::size_of::<libc::mmsghdr>() as u64)?;
     }
     None
 }
@@ -344,9 +368,18 @@ pub(crate) fn received(messages: u64, count: i32) {
     }
 }
 
-/// Hands over the descriptors in a control message.
-fn pass_on(control: &[u8]) {
-    each_passed(control, pass);
+/// Hands over the descriptors in a message's control data, and tells whether there are some.
+fn pass_on(message: u64) -> Option<bool> {
+    let message = guard::load::<libc::msghdr>(message)?;
+    let (at, len) = (message.msg_control as u64, message.msg_controllen);
+    let mut passes = false;
+    if at != 0 && len > 0 {
+        each_passed(guard::readable(at, len.min(1 << 16))?, |fd| {
+            passes = true;
+            pass(fd);
+        });
+    }
+    Some(passes)
 }
 
 /// Hands over a descriptor that somebody else is to have too.

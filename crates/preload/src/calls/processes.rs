@@ -6,7 +6,8 @@ use crate::base::heap::HEAP;
 use crate::base::sys::{Args, Outcome, Ret, Served, fail, sys};
 use crate::base::thread::{self, current};
 use crate::base::{guard, report};
-use crate::fds::table::{self, BRIEFLY, PATIENCE, Quiet, SHARED};
+use crate::fds::quiet::{self, BRIEFLY, PATIENCE, Quiet};
+use crate::fds::table::{self, SHARED};
 use crate::fds::{kernel, locks};
 use crate::maps::{self, giving, held};
 use crate::mounts::{self, helper, state};
@@ -14,6 +15,9 @@ use crate::numbers::{self, limits};
 use crate::paths;
 use crate::process::exec::{self, Changed};
 use crate::process::{confined, exec_call, masks, signals};
+
+/// Words of what `clone3` is told, with room to spare: there are 11.
+const CLONE_WORDS: usize = 32;
 
 /// `clone` and its kin: `flags` say what the child shares.
 pub(crate) fn clone(number: i64, args: &Args) -> Outcome {
@@ -56,22 +60,54 @@ pub(crate) fn clone(number: i64, args: &Args) -> Outcome {
     if stack != 0 {
         return Outcome::Kernel;
     }
-    Outcome::Done(fork(number, args))
+    let mut words = [0; CLONE_WORDS];
+    match without_waiting(number, args, &mut words) {
+        Some(given) => Outcome::Done(fork(number, &given)),
+        None => Outcome::Kernel,
+    }
+}
+
+/// The arguments of a call that makes a process with memory of its own, which its parent does not wait for: all
+/// others would have to, who are kept out until the call comes back. `None` where they can't be read.
+fn without_waiting(number: i64, args: &Args, words: &mut [u64; CLONE_WORDS]) -> Option<Args> {
+    const WAITS: u64 = libc::CLONE_VFORK as u64;
+    let mut given = *args;
+    match number {
+        libc::SYS_clone => given[0] &= !WAITS,
+        libc::SYS_clone3 => {
+            let bytes =
+                usize::try_from(args[1]).ok().filter(|bytes| *bytes <= size_of_val(words))?;
+            let found = guard::readable(args[0], bytes)?.as_chunks::<8>().0;
+            words
+                .iter_mut()
+                .zip(found)
+                .for_each(|(word, found)| *word = u64::from_le_bytes(*found));
+            words[0] &= !WAITS;
+            given[0] = words.as_ptr() as u64;
+        }
+        _ => {}
+    }
+    Some(given)
 }
 
 /// A process in the same memory. While its parent waits for it (`vfork`) its calls are the kernel's. One that goes
 /// on beside it has the block of the thread that made it, or calls that its parent's tables would be wrong
 /// after; so of both all calls are the kernel's from then on, those of all threads.
 fn beside(flags: u64) -> Outcome {
-    if flags & libc::CLONE_VFORK as u64 != 0 {
+    let has_own_block = flags & libc::CLONE_SETTLS as u64 != 0;
+    if flags & libc::CLONE_VFORK as u64 != 0 && !has_own_block {
+        kernel::take_all(SHARED);
+        // What another thread puts at a number before the child has its descriptors would be closed to it.
+        let quiet = Quiet::of_call();
+        quiet.wait_for_numbers(BRIEFLY);
         kernel::hand_over_all();
+        quiet.lend();
         return Outcome::Lend;
     }
     if !confined::before_unseen_calls() {
         return Outcome::Done(fail(libc::EAGAIN));
     }
-    let has_own_block = flags & libc::CLONE_SETTLS as u64 != 0;
-    if has_own_block { Outcome::Lend } else { Outcome::Share }
+    if has_own_block { Outcome::Kernel } else { Outcome::Share }
 }
 
 /// Has the kernel copy the process. Of its threads the child has this one alone, so what another one has
@@ -173,7 +209,7 @@ pub(crate) fn exec(number: i64, args: &Args) -> Outcome {
     });
     drop(quiet);
     if let Some(left) = left {
-        table::outside(|| left.free_beside_helpers());
+        quiet::outside(|| left.free_beside_helpers());
         giving::give_unattended();
     }
     result.map_or(Outcome::Again, Outcome::Done)
@@ -211,12 +247,12 @@ pub(crate) fn exit_process(args: &Args) -> Outcome {
 pub(crate) fn exit_thread(args: &Args) -> Outcome {
     // The last of the program's: a helper would keep the process.
     if helper::count() > 0 && helper::is_last_to_end() {
-        let _inside = table::Serving::new();
+        let _inside = quiet::Serving::new(quiet::Calls::Any);
         return exit_process(args);
     }
     {
         // What ends here has locks of the file system's, which no child must find held.
-        let _inside = table::Serving::new();
+        let _inside = quiet::Serving::new(quiet::Calls::Any);
         current().end();
     }
     exec::give_back();
@@ -232,7 +268,7 @@ pub(crate) fn identity(number: i64, args: &Args) -> Served {
     let before = state::who();
     let call = || sys!(number, args[0], args[1], args[2], args[3], args[4], args[5]);
     let for_files = matches!(number, libc::SYS_setfsuid | libc::SYS_setfsgid);
-    let result = if for_files { Some(call()) } else { table::outside(|| helper::without(call)) };
+    let result = if for_files { Some(call()) } else { quiet::outside(|| helper::without(call)) };
     giving::give_unattended();
     state::changed(before);
     Some(result.unwrap_or(fail(libc::EAGAIN)))

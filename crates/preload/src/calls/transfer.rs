@@ -12,8 +12,8 @@ use crate::base::guard;
 use crate::base::sys::{Args, Served, fail, sys};
 use crate::calls::data::{self, File};
 use crate::calls::descriptors;
-use crate::fds::kernel;
 use crate::fds::table::{self, DIRECTORY, InUse, MAPPED, SHARED};
+use crate::fds::{kernel, quiet};
 use crate::maps::{self, Mode};
 use crate::mounts;
 use crate::paths::descriptor;
@@ -326,7 +326,7 @@ fn transfer(
                 let bytes = buffer.get(..got).unwrap_or_default();
                 let write = || sys!(libc::SYS_write, out, bytes.as_ptr(), bytes.len());
                 target.map_or_else(
-                    || Some(table::outside(write)),
+                    || Some(quiet::outside(write)),
                     |target| data::write_to(target, bytes),
                 )
             }

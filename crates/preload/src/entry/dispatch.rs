@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use crate::base::classes::{
-    self, CREATES, DESCRIPTOR, GETXATTRAT, LISTXATTRAT, OF_NAMED, OF_PATHS, REMOVEXATTRAT,
+    self, CLOSES, CREATES, DESCRIPTOR, GETXATTRAT, LISTXATTRAT, OF_NAMED, OF_PATHS, REMOVEXATTRAT,
     SETXATTRAT,
 };
 use crate::base::sys::{Args, Outcome, Served, fail, sys};
@@ -16,7 +16,7 @@ use crate::calls::{
 };
 use crate::entry::{STALE, counted};
 use crate::fds::kernel;
-use crate::fds::table::{self, Serving};
+use crate::fds::quiet::{self, Calls, Serving};
 use crate::mounts::{self, room};
 use crate::numbers::{self, words};
 use crate::paths::{descriptor, take_named};
@@ -73,7 +73,9 @@ pub(crate) fn serve(number: i64, args: &Args) -> Outcome {
         }
         _ => {}
     }
-    let _inside = Serving::new();
+    let changes_numbers =
+        classes::is_of(number, CREATES | CLOSES) || number == libc::SYS_close_range;
+    let _inside = Serving::new(if changes_numbers { Calls::Numbers } else { Calls::Any });
     match number {
         libc::SYS_clone | libc::SYS_clone3 | libc::SYS_fork | libc::SYS_vfork => {
             processes::clone(number, args)
@@ -140,7 +142,7 @@ fn is_looked_at(number: i64, args: &Args) -> bool {
 /// Looks at what the kernel has made of a call: what it has opened in a mount, by whatever path, is served
 /// from then on.
 pub(crate) fn look(number: i64, args: &Args, came: i32) -> Outcome {
-    let _inside = Serving::new();
+    let _inside = Serving::new(Calls::Numbers);
     let mut is_found = false;
     if came == STALE {
         return again_or_stale(number, args);
@@ -191,7 +193,7 @@ fn again_or_stale(number: i64, &[a, b, c, d, ..]: &Args) -> Outcome {
 /// Waits a moment for others.
 fn pause(nanoseconds: i64) {
     let pause = libc::timespec { tv_sec: 0, tv_nsec: nanoseconds };
-    table::outside(|| sys!(libc::SYS_nanosleep, &raw const pause, 0));
+    quiet::outside(|| sys!(libc::SYS_nanosleep, &raw const pause, 0));
 }
 
 /// Whether the kernel may give out a descriptor by this call: locks, which programs take for each of
@@ -345,8 +347,8 @@ fn other_call(number: i64, args: &Args) -> Served {
         libc::SYS_poll | libc::SYS_ppoll => descriptors::poll(args),
         libc::SYS_select | libc::SYS_pselect6 => descriptors::select(args),
         libc::SYS_epoll_ctl => descriptors::epoll_ctl(args),
-        libc::SYS_sendmsg => descriptors::send_message(args, false),
-        libc::SYS_sendmmsg => descriptors::send_message(args, true),
+        libc::SYS_sendmsg => descriptors::send_message(args),
+        libc::SYS_sendmmsg => descriptors::send_messages(args),
         // A ring may come from the parent, or from another process.
         libc::SYS_io_uring_setup | libc::SYS_io_uring_enter | libc::SYS_io_uring_register => {
             kernel::leave_numbers();

@@ -13,8 +13,9 @@ use std::arch::global_asm;
 use std::sync::atomic::Ordering;
 
 use crate::base::classes;
-use crate::base::sys::{Args, Outcome, errno, fail};
-use crate::base::thread::{BORROWED, SHARED, current};
+use crate::base::sys::{Args, Outcome, errno, fail, sys};
+use crate::base::thread::{BORROWED, FAULTS, SHARED, current};
+use crate::fds::quiet;
 use crate::numbers::words;
 use crate::process::signals::SetAside;
 
@@ -37,6 +38,14 @@ const LOOKED_AT: u64 = 1 << 63;
 const STALE_BEFORE: u64 = 1 << 62;
 /// ESTALE as such a result, whose sign is lost.
 pub(crate) const STALE: i32 = -libc::ESTALE & i32::MAX;
+
+/// What is blocked until a child that uses this memory has made its first call: all but what its own instructions
+/// bring about.
+const LENT_MASK: u64 = !(FAULTS
+    | 1 << (libc::SIGILL - 1)
+    | 1 << (libc::SIGTRAP - 1)
+    | 1 << (libc::SIGFPE - 1)
+    | 1 << (libc::SIGSYS - 1));
 
 /// Serves a call. Returns 0 when it is done, its result in the frame, 1 when the kernel is to do it, 2 when
 /// what comes of that is to be looked at, and 3 when it is to be made again.
@@ -73,10 +82,7 @@ extern "C" fn novale_serve(frame: &mut Frame) -> u64 {
         }
         Outcome::Kernel => 1,
         Outcome::Look => 2,
-        Outcome::Lend => {
-            current().depth.store(BORROWED, Ordering::Relaxed);
-            1
-        }
+        Outcome::Lend => lend(),
         Outcome::Share => {
             current().depth.store(SHARED, Ordering::Relaxed);
             1
@@ -90,6 +96,23 @@ extern "C" fn novale_serve(frame: &mut Frame) -> u64 {
         frame.number = result.cast_unsigned();
     }
     left_to_kernel
+}
+
+/// Has a child use this thread's block, from the call that makes it on: with no handler in between, whose calls would
+/// be the child's. A signal that was put off comes first.
+#[cold]
+fn lend() -> u64 {
+    let thread = current();
+    let (blocked, old) = (LENT_MASK, thread.lent_mask.as_ptr());
+    sys!(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const blocked, old, size_of::<u64>());
+    if thread.pending.load(Ordering::Relaxed) != 0 {
+        quiet::end_own_lending();
+        return 3;
+    }
+    thread.lender.store(sys!(libc::SYS_getpid) as u32, Ordering::Relaxed);
+    thread.is_lent.store(1, Ordering::Relaxed);
+    thread.depth.store(BORROWED, Ordering::Relaxed);
+    1
 }
 
 global_asm!(
@@ -249,13 +272,17 @@ global_asm!(
     "pop r11",
     "lea rsp, [rsp + 128]",
     "jmp r11",
-    // All calls of a child that uses this memory are the kernel's; of a program that it starts the
-    // environment may have to be another one. It is on a stack of its parent's making.
+    // All calls of a child that uses this memory are the kernel's; by its first it lets threads in, and signals,
+    // and of a program that it starts the environment may have to be another one. It is on a stack of its parent's
+    // making.
     "8:",
-    "cmp eax, {execute}",
-    "jne 9f",
     "cmp dword ptr fs:[rcx], {borrowed}",
     "jne 9f",
+    "cmp eax, {execute}",
+    "je 14f",
+    "cmp dword ptr fs:[rcx + 52], 0",
+    "je 9f",
+    "14:",
     "push rdi",
     "push rsi",
     "push rdx",
@@ -268,7 +295,8 @@ global_asm!(
     "and rsp, -64",
     "fxsave64 [rsp]",
     "cld",
-    "call {execute_lent}",
+    "mov rcx, rax",
+    "call {call_lent}",
     "fxrstor64 [rsp]",
     "mov rsp, rbp",
     "pop rbp",
@@ -278,6 +306,8 @@ global_asm!(
     "pop rdx",
     "pop rsi",
     "pop rdi",
+    "test rax, rax",
+    "jns 9f",
     "pop r11",
     "lea rsp, [rsp + 128]",
     "jmp r11",
@@ -314,6 +344,44 @@ global_asm!(
     "lea rsp, [rsp + 128]",
     "lea rcx, [r11 - 2]",
     "jmp rcx",
+    // A call comes back in who has made a process: a thread whose block a child has used is its own again, with its
+    // mask. In that child, which may have made one of its own, it is not.
+    ".globl novale_back",
+    ".hidden novale_back",
+    ".type novale_back, @function",
+    "novale_back:",
+    "lea rsp, [rsp - 128]",
+    "push r11",
+    "push rax",
+    "mov rcx, qword ptr [rip + novale_thread@GOTTPOFF]",
+    "test dword ptr fs:[rcx], {borrowed}",
+    "jz 16f",
+    "mov eax, {process}",
+    "syscall",
+    "mov rcx, qword ptr [rip + novale_thread@GOTTPOFF]",
+    "cmp dword ptr fs:[rcx + 48], eax",
+    "jne 16f",
+    "and dword ptr fs:[rcx], {not_borrowed}",
+    "push rdi",
+    "push rsi",
+    "push rdx",
+    "push r10",
+    "mov rsi, fs:[0]",
+    "lea rsi, [rsi + rcx + 40]",
+    "mov eax, 14",
+    "mov edi, 2",
+    "xor edx, edx",
+    "mov r10d, 8",
+    "syscall",
+    "pop r10",
+    "pop rdx",
+    "pop rsi",
+    "pop rdi",
+    "16:",
+    "pop rax",
+    "pop r11",
+    "lea rsp, [rsp + 128]",
+    "jmp r11",
     ".text",
     numbers = const classes::NUMBERS,
     classes = sym classes::CLASSES,
@@ -329,8 +397,10 @@ global_asm!(
     alternate = const libc::SYS_sigaltstack,
     mask = const libc::SYS_rt_sigprocmask,
     execute = const libc::SYS_execve,
-    execute_lent = sym crate::process::exec::novale_execute_lent,
+    call_lent = sym crate::process::exec::novale_call_lent,
     borrowed = const BORROWED as i32,
+    not_borrowed = const !BORROWED as i32,
+    process = const libc::SYS_getpid,
     lent = const (BORROWED | SHARED) as i32,
     serve = sym novale_serve,
     block = sym crate::process::signals::novale_block,

@@ -18,8 +18,9 @@ use crate::base::lock::Lock;
 use crate::base::say::say;
 use crate::base::settings::{self, Variable};
 use crate::base::sys::{Ret, fail, sys};
-use crate::fds::table::{self, BRIEFLY, DIRECTORY, IN_KERNEL, InUse, MAPPED, Quiet, SHARED};
-use crate::fds::{forget, locks, shown};
+use crate::fds::quiet::{BRIEFLY, Quiet};
+use crate::fds::table::{self, DIRECTORY, IN_KERNEL, InUse, MAPPED, SHARED};
+use crate::fds::{forget, locks, quiet, shown};
 use crate::mounts::places::{self, NoPath};
 use crate::mounts::{self, Mount, ctx};
 use crate::numbers::{self, limits, words};
@@ -395,7 +396,7 @@ pub(crate) fn ask(fs: &Fs, ino: Ino) -> bool {
     let mut asked = fs.ask_to_map(&ctx(), ino);
     // Ends when the time is up.
     while matches!(asked, Ok(false)) {
-        table::outside(|| fs.wait_for_mappings(turn, TICK));
+        quiet::outside(|| fs.wait_for_mappings(turn, TICK));
         if ctx().now_ns > until {
             return false;
         }

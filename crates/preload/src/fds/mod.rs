@@ -5,5 +5,6 @@
 pub(crate) mod forget;
 pub(crate) mod kernel;
 pub(crate) mod locks;
+pub(crate) mod quiet;
 pub(crate) mod shown;
 pub(crate) mod table;

@@ -16,7 +16,7 @@ use crate::base::lock::Lock;
 use crate::base::said::Said;
 use crate::base::sys::{Ret, fail, sys};
 use crate::base::thread::current;
-use crate::fds::{forget, shown};
+use crate::fds::{forget, quiet, shown};
 use crate::numbers::words::{
     DESCRIPTORS, HIGHEST, INTERNAL, STAYS, STOCKED, UNSEEN, index_of, note_number, word, word_of,
     word_to_set,
@@ -171,23 +171,23 @@ pub(super) fn slot(index: u32) -> &'static Description {
 
 /// What a thread is using, in a line of its own.
 #[repr(align(64))]
-struct Hazard {
+pub(super) struct Hazard {
     /// The description plus 1.
     word: AtomicU32,
-    /// 1 while the thread serves a call.
-    inside: AtomicU32,
+    /// What the thread does while it serves a call ([`crate::fds::quiet::Calls`]).
+    pub(super) inside: AtomicU32,
 }
 
 #[unsafe(link_section = ".novale_tables")]
-static HAZARD: [Hazard; HAZARDS] =
+pub(super) static HAZARD: [Hazard; HAZARDS] =
     [const { Hazard { word: AtomicU32::new(0), inside: AtomicU32::new(0) } }; HAZARDS];
 static HAZARD_FREE: Lock<Vec<u32>> = Lock::new(Vec::new());
 /// Hazards that were ever given out.
-static NAMED: AtomicU32 = AtomicU32::new(0);
+pub(super) static NAMED: AtomicU32 = AtomicU32::new(0);
 /// Threads beyond those that have a hazard of their own, inside a call.
-static UNNAMED: AtomicU32 = AtomicU32::new(0);
+pub(super) static UNNAMED: AtomicU32 = AtomicU32::new(0);
 
-fn my_hazard() -> Option<&'static Hazard> {
+pub(super) fn my_hazard() -> Option<&'static Hazard> {
     let thread = current();
     let mut own = thread.hazard.load(Ordering::Relaxed);
     if own == 0 {
@@ -236,7 +236,7 @@ impl Drop for InUse {
 
 /// Says what the calling thread is at, in a word of its own, or by a count of those without one.
 #[inline]
-fn show(own: Option<&AtomicU32>, value: u32) {
+pub(super) fn show(own: Option<&AtomicU32>, value: u32) {
     match own {
         Some(own) => own.swap(value, Ordering::SeqCst),
         None => UNNAMED.fetch_add(1, Ordering::SeqCst),
@@ -245,7 +245,7 @@ fn show(own: Option<&AtomicU32>, value: u32) {
 
 /// Takes back what [`show`] has said.
 #[inline]
-fn hide(own: Option<&AtomicU32>) {
+pub(super) fn hide(own: Option<&AtomicU32>) {
     match own {
         Some(own) => own.store(0, Ordering::Release),
         None => {
@@ -479,7 +479,7 @@ pub(crate) fn close(fd: i32) -> Closed {
 }
 
 fn close_in_kernel(fd: i32) -> Ret {
-    let result = outside(|| sys!(libc::SYS_close, fd));
+    let result = quiet::outside(|| sys!(libc::SYS_close, fd));
     numbers::freed(fd);
     result
 }
@@ -631,7 +631,7 @@ pub(crate) fn after_fork() {
 }
 
 /// 1 where this thread is inside, and counts among those without a hazard.
-fn unnamed_here() -> u32 {
+pub(super) fn unnamed_here() -> u32 {
     let own = my_hazard();
     u32::from(own.is_none_or(|own| own.inside.load(Ordering::Relaxed) == 0))
 }
@@ -646,135 +646,4 @@ pub(crate) fn before_fork() {
 pub(crate) fn fork_done() {
     HAZARD_FREE.give();
     FREE.give();
-}
-
-/// [`KEPT_OUT`] while no thread may begin a call, since the process is about to end or to be another program;
-/// [`WAITED_FOR`] where one sleeps until it may.
-static QUIET: AtomicU32 = AtomicU32::new(0);
-const KEPT_OUT: u32 = 1;
-const WAITED_FOR: u32 = 2;
-/// The thread that keeps the others out.
-static QUIETER: AtomicU64 = AtomicU64::new(0);
-/// Looks at a thread that is inside before it is taken for one that will stay there: ten seconds and more. It
-/// may be in a long write, or get no processor.
-pub(crate) const PATIENCE: u32 = 100_000;
-/// For what can be put off or left to others: a tenth of a second and more.
-pub(crate) const BRIEFLY: u32 = 1000;
-/// Looks without sleeping in between.
-const LOOKS: u32 = 8;
-/// Between two looks, in ns. Who only yields is run on before a thread that has used up its time.
-const NAP_NS: i64 = 50_000;
-
-/// A call of the program being served.
-pub(crate) struct Serving(Option<&'static AtomicU32>);
-
-impl Serving {
-    #[inline]
-    pub(crate) fn new() -> Self {
-        let own = my_hazard().map(|hazard| &hazard.inside);
-        come_in(own);
-        Self(own)
-    }
-}
-
-impl Drop for Serving {
-    fn drop(&mut self) {
-        hide(self.0);
-    }
-}
-
-/// Says that this thread is inside, as soon as nobody else keeps threads out.
-#[inline]
-fn come_in(own: Option<&AtomicU32>) {
-    loop {
-        show(own, 1);
-        if QUIET.load(Ordering::SeqCst) == 0 || QUIETER.load(Ordering::Relaxed) == this_thread() {
-            return;
-        }
-        hide(own);
-        let order = Ordering::SeqCst;
-        _ = QUIET.compare_exchange(KEPT_OUT, WAITED_FOR, order, order);
-        let wait = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
-        sys!(libc::SYS_futex, QUIET.as_ptr(), wait, WAITED_FOR, 0);
-    }
-}
-
-/// What tells the calling thread from all others.
-fn this_thread() -> u64 {
-    std::ptr::from_ref(current()) as u64
-}
-
-/// Makes a call that may wait for others: meanwhile this thread is not inside. It comes in again when nobody
-/// keeps threads out, so it has no lock of this library's; and a pool that it was in may have been left.
-pub(crate) fn outside<T>(call: impl FnOnce() -> T) -> T {
-    let own = my_hazard().map(|hazard| &hazard.inside);
-    // One that had no hazard when it came in may have one by now.
-    let own = own.filter(|own| own.load(Ordering::Relaxed) != 0);
-    hide(own);
-    let result = call();
-    come_in(own);
-    result
-}
-
-/// One thread at a time keeps the others out.
-static QUIETING: Lock<()> = Lock::new(());
-
-/// While there is one, nobody else keeps threads out, nor forks, nor leaves the pools.
-pub(crate) struct Quiet {
-    /// Threads without a hazard that are inside rightly: the caller, perhaps.
-    unnamed: u32,
-}
-
-impl Quiet {
-    /// For a thread of this library's own, which is not inside.
-    pub(crate) fn new() -> Self {
-        QUIETING.take();
-        Self { unnamed: 0 }
-    }
-
-    /// For a thread that serves a call: the one who keeps threads out now may wait for it.
-    pub(crate) fn of_call() -> Self {
-        outside(|| QUIETING.take());
-        Self { unnamed: unnamed_here() }
-    }
-
-    /// Waits until no other thread is inside, and keeps them out until the end; false when one stays for so
-    /// many looks.
-    pub(crate) fn wait(&self, patience: u32) -> bool {
-        QUIETER.store(this_thread(), Ordering::Relaxed);
-        QUIET.store(KEPT_OUT, Ordering::SeqCst);
-        let own = my_hazard().map(std::ptr::from_ref);
-        for look in 0..patience {
-            let named = NAMED.load(Ordering::SeqCst) as usize;
-            let inside = |hazard: &Hazard| {
-                Some(std::ptr::from_ref(hazard)) != own
-                    && hazard.inside.load(Ordering::Acquire) != 0
-            };
-            let unnamed = UNNAMED.load(Ordering::Acquire) > self.unnamed;
-            if !unnamed && !HAZARD.iter().take(named).any(inside) {
-                return true;
-            }
-            if look < LOOKS {
-                sys!(libc::SYS_sched_yield);
-            } else {
-                let nap = libc::timespec { tv_sec: 0, tv_nsec: NAP_NS };
-                let wait = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
-                let now = QUIET.load(Ordering::Relaxed);
-                sys!(libc::SYS_futex, QUIET.as_ptr(), wait, now, &raw const nap);
-            }
-        }
-        false
-    }
-}
-
-impl Drop for Quiet {
-    /// Lets threads in again. Who is alone makes no call for that: a filter may forbid it.
-    fn drop(&mut self) {
-        QUIETER.store(0, Ordering::Relaxed);
-        if QUIET.swap(0, Ordering::SeqCst) == WAITED_FOR {
-            let wake = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
-            sys!(libc::SYS_futex, QUIET.as_ptr(), wake, i32::MAX);
-        }
-        QUIETING.give();
-    }
 }

@@ -31,6 +31,7 @@ use novale_core::Fs;
 
 use crate::base::sys::{fail, sys};
 use crate::fds::kernel::{self, Reader};
+use crate::fds::quiet;
 use crate::fds::table::{self, InUse};
 use crate::maps::{self, Maps, PAGE, Part, Source, growing, held, sleepers};
 use crate::mounts::{self, ctx, helper};
@@ -151,7 +152,7 @@ pub(crate) fn attend(mount: usize) {
 
 /// Gives way for each file of a mount that a kernel is to map; false where that has to be tried again.
 fn give_way(mount: usize) -> bool {
-    let quiet = table::Quiet::new();
+    let quiet = quiet::Quiet::new();
     // Nobody leaves the pool from here on.
     let Some(fs) = mounts::here(mount) else { return false };
     let wanted: Vec<Arc<Source>> = {
@@ -163,7 +164,7 @@ fn give_way(mount: usize) -> bool {
     if wanted.is_empty() {
         return true;
     }
-    if !quiet.wait(table::BRIEFLY) {
+    if !quiet.wait(quiet::BRIEFLY) {
         return false;
     }
     let Some(mut maps) = maps::some() else { return true };
@@ -207,8 +208,8 @@ pub(crate) fn give_all(mount: usize) {
 /// The same for the mounts whose helper can't be made again after a call, so that nobody would give way.
 pub(crate) fn give_unattended() {
     for mount in helper::take_lost() {
-        let quiet = table::Quiet::of_call();
-        if quiet.wait(table::PATIENCE) {
+        let quiet = quiet::Quiet::of_call();
+        if quiet.wait(quiet::PATIENCE) {
             give_all(mount);
         }
     }

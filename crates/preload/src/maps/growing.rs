@@ -19,7 +19,7 @@ use novale_core::{Fs, Ino, MappedRun};
 
 use crate::base::sys::sys;
 use crate::base::thread::{self, current};
-use crate::fds::{kernel, table};
+use crate::fds::{kernel, quiet};
 use crate::maps::replicas::Memory;
 use crate::maps::{self, Maps, PAGE, Part, RUNS_MAX};
 use crate::mounts;
@@ -196,7 +196,7 @@ fn lacking(maps: &Maps, range: &Range<u64>) -> Vec<(usize, Ino)> {
 /// more. For a thread that is not inside.
 pub(crate) extern "C" fn touched(at: u64) -> bool {
     let _depth = thread::Inside::new();
-    let _inside = table::Serving::new();
+    let _inside = quiet::Serving::new(quiet::Calls::Any);
     // A bug of this library must not unwind into the program.
     std::panic::catch_unwind(|| is_there_now(at)).unwrap_or(false)
 }
@@ -206,7 +206,7 @@ pub(crate) extern "C" fn touched(at: u64) -> bool {
 /// again. For a thread that is not inside.
 pub(crate) extern "C" fn touched_shut(at: u64) -> bool {
     let _depth = thread::Inside::new();
-    let _inside = table::Serving::new();
+    let _inside = quiet::Serving::new(quiet::Calls::Any);
     let page = at..at.saturating_add(1);
     let is_mapped = maps::lock().parts().iter().any(|part| part.within(&page).is_some());
     is_mapped && is_first(at)

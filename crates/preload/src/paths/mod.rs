@@ -16,11 +16,11 @@ use novale_posix::{
     Error, Found, SET_ID, Start, may_as_owner, walk_from, walk_own, walk_own_to_name, walk_to_name,
 };
 
-use crate::base::classes::{GETXATTRAT, LISTXATTRAT, OPEN_TREE_ATTR, REMOVEXATTRAT, SETXATTRAT};
+use crate::base::classes::OF_KERNELS_PATHS;
 use crate::base::guard::{self, PATH_MAX, PathBuffer};
 use crate::base::sys::{Args, Ret, Served, fail, sys};
 use crate::base::{left, report};
-use crate::fds::{kernel, table};
+use crate::fds::{kernel, quiet, table};
 use crate::mounts::state::{self, Rights};
 use crate::mounts::{self, OtherMount};
 use crate::paths::outside::Entered;
@@ -58,7 +58,7 @@ static MOVING: AtomicU32 = AtomicU32::new(0);
 /// Makes a call that may lead relative paths elsewhere. It may wait for a file system that hangs.
 pub(crate) fn move_by(call: impl FnOnce() -> Ret) -> Ret {
     MOVING.fetch_add(1, Ordering::Relaxed);
-    let result = table::outside(call);
+    let result = quiet::outside(call);
     moved();
     MOVING.fetch_sub(1, Ordering::Relaxed);
     result
@@ -69,11 +69,11 @@ pub(crate) fn move_by(call: impl FnOnce() -> Ret) -> Ret {
 pub(crate) fn leave_by(call: impl FnOnce() -> Ret, leave: impl FnOnce()) -> Ret {
     left::leaving();
     {
-        let quiet = table::Quiet::of_call();
-        quiet.wait(table::PATIENCE);
+        let quiet = quiet::Quiet::of_call();
+        quiet.wait(quiet::PATIENCE);
         kernel::take_all(0);
     }
-    let result = table::outside(call);
+    let result = quiet::outside(call);
     if result == 0 {
         leave();
     }
@@ -177,25 +177,13 @@ pub(crate) fn take_named(number: i64, args: &Args) {
         | libc::SYS_acct
         | libc::SYS_swapon
         | libc::SYS_swapoff => buffer.load(args[0]),
-        libc::SYS_futimesat
-        | libc::SYS_fchmodat2
-        | libc::SYS_mknodat
-        | libc::SYS_name_to_handle_at
-        | libc::SYS_open_tree
-        | OPEN_TREE_ATTR
-        | libc::SYS_fspick
-        | libc::SYS_mount_setattr
-        | libc::SYS_inotify_add_watch
-        | libc::SYS_quotactl
-        | SETXATTRAT
-        | GETXATTRAT
-        | LISTXATTRAT
-        | REMOVEXATTRAT => buffer.load(args[1]),
         libc::SYS_fanotify_mark => buffer.load(args[4]),
         libc::SYS_bind | libc::SYS_connect => socket_path(args[1], args[2]),
         // The name and its length come first.
         libc::SYS_sendmsg => guard::load::<[u64; 2]>(args[1])
             .and_then(|[name, len]| socket_path(name, u64::from(len as u32))),
+        // Those on a directory and a path.
+        other if OF_KERNELS_PATHS.contains(&other) => buffer.load(args[1]),
         _ => None,
     };
     if path.is_some_and(leads_to_descriptors) {

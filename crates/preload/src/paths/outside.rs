@@ -12,7 +12,7 @@
 //! it is the kernel's.
 //!
 //! The folders are anybody's, and a file system there may hang: a thread that asks is not inside meanwhile
-//! ([`table::outside`]), and has no lock.
+//! ([`quiet::outside`]), and has no lock.
 //!
 //! Comes in: a path that leads into no mount as it is written. Goes out: a mount, where the path goes on in
 //! it, and what is left of it.
@@ -25,7 +25,7 @@ use novale_posix::Start;
 use crate::base::guard::PATH_MAX;
 use crate::base::settings;
 use crate::base::sys::sys;
-use crate::fds::table;
+use crate::fds::quiet;
 use crate::mounts::facts::{self, Facts, Seen};
 use crate::mounts::state;
 use crate::mounts::{self, OtherMount};
@@ -103,7 +103,7 @@ fn as_written(path: &[u8]) -> spelling::LedTo<'_> {
 /// Looks at what a path leads to; no file system on its way keeps other threads waiting.
 fn look(dir: i32, path: &[u8], flags: i32) -> Option<Seen> {
     let path = ended(path);
-    table::outside(|| facts::look(dir, &path, flags))
+    quiet::outside(|| facts::look(dir, &path, flags))
 }
 
 /// A path as the kernel wants it.
@@ -195,7 +195,7 @@ fn read_link(dir: i32, link: &[u8]) -> Option<(Vec<u8>, u32)> {
     let path = ended(link);
     let mut text = vec![0; PATH_MAX];
     let read = || sys!(libc::SYS_readlinkat, dir, path.as_ptr(), text.as_mut_ptr(), text.len());
-    let len = table::outside(read);
+    let len = quiet::outside(read);
     text.truncate(usize::try_from(len).ok().filter(|len| *len < PATH_MAX)?);
     let is_same = look_at() == Some(seen) && text.len() as u64 == seen.size;
     (is_same && facts::are_texts_followed(seen.mount)).then_some((text, seen.owner))

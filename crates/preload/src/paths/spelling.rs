@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use crate::base::guard::PATH_MAX;
 use crate::base::lock::Lock;
 use crate::base::sys::sys;
-use crate::fds::table;
+use crate::fds::quiet;
 use crate::mounts;
 use crate::mounts::state::{self, Rights};
 use crate::paths::outside;
@@ -213,7 +213,7 @@ pub(crate) fn note_working_directory(path: Option<&[u8]>) {
         outside::learn_directory(libc::AT_FDCWD);
     }
     let is_there = |path: &&[u8]| {
-        let named = || table::outside(|| identity(libc::AT_FDCWD, path.as_ptr()));
+        let named = || quiet::outside(|| identity(libc::AT_FDCWD, path.as_ptr()));
         here.is_some() && !is_inside && here == named()
     };
     // A path with a NUL leads to nothing.

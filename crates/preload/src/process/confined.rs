@@ -23,7 +23,8 @@ use novale_posix::report::Event;
 
 use crate::base::sys::{Args, Served, fail, sys};
 use crate::base::{classes, report};
-use crate::fds::table::{self, Quiet};
+use crate::fds::quiet::{self, Quiet};
+use crate::fds::table;
 use crate::fds::{forget, kernel};
 use crate::maps::{self, giving};
 use crate::mounts::{self, helper};
@@ -74,7 +75,7 @@ pub(crate) fn is() -> bool {
 pub(crate) fn before_rule(number: i64, args: &Args) -> Served {
     if number == libc::SYS_prctl && LESSENS.contains(&(args[0] as i32)) {
         let call = || sys!(number, args[0], args[1], args[2], args[3], args[4], args[5]);
-        let made = table::outside(|| helper::without(call));
+        let made = quiet::outside(|| helper::without(call));
         giving::give_unattended();
         return Some(made.unwrap_or(fail(libc::EAGAIN)));
     }
@@ -109,12 +110,12 @@ fn leave_everything() -> bool {
     kernel::elsewhere();
     kernel::give_all();
     // Before others are kept out, for which it may wait.
-    if !table::outside(helper::end_for_good) {
+    if !quiet::outside(helper::end_for_good) {
         return false;
     }
     let quiet = Quiet::of_call();
     // A thread that is inside for ever could go on there.
-    if !quiet.wait(table::PATIENCE) {
+    if !quiet.wait(quiet::PATIENCE) {
         return false;
     }
     give_up();

@@ -21,6 +21,7 @@ use crate::base::settings::{self, PRELOAD, Variable, is_between, is_own, own_pat
 use crate::base::sys::{Ret, sys};
 use crate::base::thread::current;
 use crate::base::{guard, left, report};
+use crate::fds::quiet;
 use crate::process::confined;
 
 /// What `novale run` tells besides; the mounts first.
@@ -37,8 +38,23 @@ const SCRIPTS_MAX: usize = 5;
 const LINE_MAX: usize = 512;
 const PAGE: usize = 4096;
 
-/// `execve` of a child in its parent's memory; comes back where that fails.
-pub(crate) extern "C" fn novale_execute_lent(path: u64, words: u64, environment: u64) -> Ret {
+/// A call of a child in its parent's memory. The number of one that the kernel is to make as it is; of `execve` what
+/// it failed with.
+pub(crate) extern "C" fn novale_call_lent(
+    path: u64,
+    words: u64,
+    environment: u64,
+    number: i64,
+) -> Ret {
+    let thread = current();
+    if thread.is_lent.swap(0, Ordering::Relaxed) != 0 {
+        quiet::end_own_lending();
+        let (mask, none) = (thread.lent_mask.as_ptr(), 0);
+        sys!(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, mask, none, size_of::<u64>());
+    }
+    if number != libc::SYS_execve {
+        return number;
+    }
     let changed = Changed::of(libc::AT_FDCWD as u64, path, environment);
     let given = changed.as_ref().map_or(environment, |changed| changed.environment);
     sys!(libc::SYS_execve, path, words, given)

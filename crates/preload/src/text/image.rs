@@ -19,8 +19,8 @@ use std::path::Path;
 
 use arrayvec::ArrayVec;
 
+use crate::base::classes;
 use crate::base::sys::{Fd, sys};
-use crate::base::{classes, thread};
 use crate::text::kept::{self, ENTRY};
 use crate::text::patch;
 use crate::text::sites::{Site, Sites};
@@ -45,7 +45,7 @@ const MADE_BY: u64 = digest(digest(digest(SEED, MAKERS[0]), MAKERS[1]), MAKERS[2
 /// All that its bytes depend on, beside the text.
 #[expect(clippy::indexing_slicing, reason = "all of them are below, or it does not compile")]
 const MADE_OF: u64 = {
-    let mut state = digest(MADE_BY, &thread::BORROWED.to_le_bytes());
+    let mut state = MADE_BY;
     let mut number = 0;
     while number < NUMBERS {
         if classes::BY_NUMBER[number as usize] != 0 {

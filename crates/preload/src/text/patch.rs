@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use arrayvec::ArrayVec;
 
 use crate::base::sys::sys;
-use crate::base::{classes, guard, thread};
+use crate::base::{classes, guard};
 use crate::text::sites::Site;
 
 const PAGE: u64 = 4096;
@@ -21,8 +21,7 @@ const TO_ENTRY: [u8; 9] = [0x4c, 0x8d, 0x1d, 6 + 2, 0, 0, 0, 0xff, 0x25];
 const REACH: u64 = 0x7000_0000;
 /// Bytes that one site's code takes at most.
 pub(crate) const SITE_BYTES: usize = 96;
-/// Bytes ahead of the code: where the common entry is, and how far a thread's block is from its thread
-/// pointer.
+/// Bytes ahead of the code: where the common entry is, and where calls come back to that make processes.
 const WORDS_BYTES: u64 = 64;
 
 /// Replaces the sites of a library or program that is loaded at `base`. Nothing of it may run yet.
@@ -258,7 +257,7 @@ impl Code {
 /// # Safety
 /// There are [`WORDS_BYTES`] writable bytes at `to`.
 pub(crate) unsafe fn write_words(to: u64) {
-    let words = [classes::address(), i64::from(thread::offset()).cast_unsigned()];
+    let words = [classes::address(), classes::back()];
     // SAFETY: as the caller says.
     unsafe { (to as *mut [u64; 2]).write_unaligned(words) };
 }
@@ -295,8 +294,9 @@ pub(crate) fn replacement(
     made.put(&TO_ENTRY)?;
     made.distance(words)?;
     made.put(&[0x0f, 0x05])?;
-    if site.number.is_some_and(makes_processes) {
-        end_of_borrowing(&mut made, words + 8)?;
+    // libc's `syscall` makes any.
+    if site.number.is_none_or(makes_processes) {
+        comes_back(&mut made, words + 8)?;
     }
     made.put(after)?;
     made.jump(at + old.len() as u64)?;
@@ -312,19 +312,17 @@ fn makes_processes(number: u16) -> bool {
     matches!(i64::from(number), libc::SYS_clone | libc::SYS_vfork | libc::SYS_clone3)
 }
 
-/// After the call that made a child which uses this memory: in the parent, which goes on only when
-/// the child is done with it, the thread is no longer borrowed. No stack is used, since the child may
-/// have another one or the same.
+/// After the call that made a child which may use this memory: in who made it the thread may be no longer borrowed.
+/// No stack is used here, since the child may have another one or the same.
 #[inline]
-fn end_of_borrowing(made: &mut Code, word: u64) -> Option<()> {
-    // test rax, rax; jz over the next two, which are 14 bytes
-    made.put(&[0x48, 0x85, 0xc0, 0x74, 14])?;
-    // mov rcx, qword ptr [rip + the block's word]: the call has destroyed rcx
-    made.put(&[0x48, 0x8b, 0x0d])?;
-    made.distance(word)?;
-    // and dword ptr fs:[rcx], not BORROWED
-    made.put(&[0x64, 0x81, 0x21])?;
-    made.put(&(!thread::BORROWED).to_le_bytes())
+fn comes_back(made: &mut Code, word: u64) -> Option<()> {
+    // test rax, rax; jz over the next two, which are 13 bytes
+    made.put(&[0x48, 0x85, 0xc0, 0x74, 13])?;
+    // lea r11, [rip + 6], which is after the jump: the call has destroyed r11
+    made.put(&[0x4c, 0x8d, 0x1d, 6, 0, 0, 0])?;
+    // jmp qword ptr [rip + the word]
+    made.put(&[0xff, 0x25])?;
+    made.distance(word)
 }
 
 #[cfg(test)]
