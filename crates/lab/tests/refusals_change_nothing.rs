@@ -13,7 +13,7 @@ use novale_core::{Form, UpdatePolicy};
 use novale_lab::diff::CoreOptions;
 use novale_lab::refusals::{RefusalSummary, Refused, refuse_everywhere};
 use novale_lab::workload::{Step, parse_steps};
-use support::{FILE, cases};
+use support::{FILE, cases, share};
 
 fn run(setup: &[Step], victims: &[Step], options: &CoreOptions) {
     let mut totals = [RefusalSummary::default(); 2];
@@ -50,11 +50,11 @@ fn of_overwrites_by_each_method() {
     let paired = format!("{setup}write /f offset=4000 len=4500 fill=4\n");
     let victims = "write /f offset=100 len=64 fill=2\nwrite /f offset=4000 len=4500 fill=2";
     let victims = parse_steps(victims).unwrap();
-    for update in UpdatePolicy::ALL {
+    let setups = [&setup, &logged, &paired];
+    let each = |update| setups.map(|setup| (update, setup));
+    for (update, setup) in share(UpdatePolicy::ALL.into_iter().flat_map(each).collect()) {
         let options = CoreOptions { update, ..pool(Form::Auto, 1) };
-        for setup in [&setup, &logged, &paired] {
-            run(&parse_steps(setup).unwrap(), &victims, &options);
-        }
+        run(&parse_steps(setup).unwrap(), &victims, &options);
     }
 }
 

@@ -8,44 +8,59 @@
     reason = "helpers of a test fail and speak as the test does"
 )]
 
+mod support;
+
 use std::time::Duration;
 
 use novale_lab::campaign::{Campaign, How, Rates, WORKLOADS, Workload, parse_replay, print_replay};
 use novale_lab::crash::{CrashSummary, Effort, explore};
 use novale_lab::diff::{Budget, Length};
+use support::{is_share, share};
 
 /// No workload here takes so long: what was not run then is a failure.
 const PATIENCE: Duration = Duration::from_secs(900);
 
-/// So many sequences of each workload.
-fn run(workloads: &[(&str, u64)]) {
-    for (name, sequences) in workloads {
-        let budget = Budget::from_env(*sequences, 0);
-        let (sequences, time) = match budget.length {
-            Length::Sequences(count) => (Some(count), PATIENCE),
-            Length::Time(time) => (None, time),
-        };
-        let campaign = Campaign {
-            workloads: vec![Workload::named(name).unwrap()],
-            seed: budget.seed,
-            sequences,
-            time,
-            threads: 1,
-            violations_max: 1,
-            rates: Rates::default(),
-        };
-        let report = campaign.run(&|_| ());
-        let (states, done) = (report.crash_states, report.sequences);
-        println!("{name}: {done} sequences, {states} crash states, {:?}", report.summary);
-        if let Some(violation) = report.violations.first() {
-            panic!("{}", print_replay(&violation.case, &violation.failure.to_string()));
-        }
-        assert!(states > 0);
-        assert!(
-            sequences.is_none_or(|count| done == count),
-            "{name}: incomplete, {done} of {sequences:?} sequences in {time:?}"
-        );
+/// So many sequences of each workload; in a share some of them, one by one.
+fn run(workloads: &[(&'static str, u64)]) {
+    if !is_share() {
+        return workloads.iter().for_each(|(name, sequences)| run_one(name, *sequences, 0));
     }
+    let each = |(name, sequences): &(&'static str, u64)| {
+        let name = *name;
+        (0..*sequences).map(move |after| (name, after))
+    };
+    for (name, after) in share(workloads.iter().flat_map(each).collect()) {
+        run_one(name, 1, after);
+    }
+}
+
+/// So many sequences of a workload, so many seeds behind the first.
+fn run_one(name: &str, sequences: u64, after: u64) {
+    let budget = Budget::from_env(sequences, 0);
+    let (sequences, time) = match budget.length {
+        Length::Sequences(count) => (Some(count), PATIENCE),
+        Length::Time(time) => (None, time),
+    };
+    let campaign = Campaign {
+        workloads: vec![Workload::named(name).unwrap()],
+        seed: budget.seed + after,
+        sequences,
+        time,
+        threads: 1,
+        violations_max: 1,
+        rates: Rates::default(),
+    };
+    let report = campaign.run(&|_| ());
+    let (states, done) = (report.crash_states, report.sequences);
+    println!("{name}: {done} sequences, {states} crash states, {:?}", report.summary);
+    if let Some(violation) = report.violations.first() {
+        panic!("{}", print_replay(&violation.case, &violation.failure.to_string()));
+    }
+    assert!(states > 0);
+    assert!(
+        sequences.is_none_or(|count| done == count),
+        "{name}: incomplete, {done} of {sequences:?} sequences in {time:?}"
+    );
 }
 
 #[test]

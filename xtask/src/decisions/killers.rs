@@ -37,6 +37,18 @@ const SHARED: &[&str] = &[
     "clients_die_at_each_store: while_their_writes_are_buffered",
     "clients_die_at_each_store: and_are_settled_for_while_their_writes_are_buffered",
     "clients_die_at_each_store: and_so_does_who_settles_for_them",
+    "clients_die_at_each_store: while_they_overwrite",
+    "clients_die_at_each_store: while_a_log_grows_and_is_collected",
+    "refusals_change_nothing: of_overwrites_by_each_method",
+    "slots_survive_power_cuts: by_cuts_deaths_and_cuts_behind_them",
+    "survives_power_cuts: in_short_sequences",
+    "survives_power_cuts: in_random_sequences",
+    "survives_power_cuts: in_trees_with_limits_and_on_a_full_pool",
+    "survives_power_cuts: when_each_thread_fences_for_itself",
+    "survives_power_cuts: when_recovery_follows_recovery",
+    "survives_power_cuts: by_every_method_of_writes",
+    "survives_power_cuts: with_several_operations_in_flight_together",
+    "survives_power_cuts: while_logs_are_collected",
 ];
 /// So many: one operation each, and of tests of fewer some shares are empty.
 const SHARES: usize = 36;
