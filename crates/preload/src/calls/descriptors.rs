@@ -327,7 +327,11 @@ pub(crate) fn send_message(args: &Args) -> Served {
     let at_once = args[2] | libc::MSG_DONTWAIT as u64;
     let sent = sys!(libc::SYS_sendmsg, args[0], args[1], at_once);
     drop(quiet);
-    (sent != fail(libc::EAGAIN)).then_some(sent)
+    let waits = || {
+        let flags = sys!(libc::SYS_fcntl, args[0], libc::F_GETFL);
+        args[2] & libc::MSG_DONTWAIT as u64 == 0 && flags & i64::from(libc::O_NONBLOCK) == 0
+    };
+    (sent != fail(libc::EAGAIN) || !waits()).then_some(sent)
 }
 
 /// How many bytes a message has, without its control data.
