@@ -132,7 +132,10 @@ fn a_failed_creation_leaves_no_file() {
     let (folder, path) = place();
     for bytes in [0, (2 << 20) - 1, (256 << 30) + 1, u64::MAX] {
         let outcome = Arena::create(&path, bytes, IDENTITY);
-        assert!(matches!(outcome, Err(ArenaError::BadSize { .. })), "{bytes}: {outcome:?}");
+        let Err(ArenaError::BadSize { found, least, greatest }) = outcome else {
+            panic!("{bytes}: {outcome:?}")
+        };
+        assert_eq!((found, least, greatest), (bytes, 2 << 20, 256 << 30));
     }
     assert_eq!(folder.path().read_dir().unwrap().count(), 0);
     assert!(Arena::create(Path::new("/nowhere/arena"), 2 << 20, IDENTITY).is_err());

@@ -46,6 +46,30 @@ fn as_those_who_are_there_have_it_open() {
     }
 }
 
+/// Another process has found the first one dead, and has opened the pool anew.
+#[test]
+fn but_not_by_an_arena_of_an_earlier_session() {
+    let slot = NamedTempFile::new_in("/dev/shm").unwrap();
+    slot.as_file().set_len(8 * MB).unwrap();
+    let pm = |lock| {
+        let options = PmOptions { lock, ..PmOptions::default() };
+        Pm::open(&[SlotSpec::new(slot.path())], &options).unwrap()
+    };
+    mkfs(&pm(SlotLock::Exclusive), &MkfsOptions::numbered(1, 4)).unwrap();
+    let [earlier, later] = [(); 2].map(|()| Arena::anonymous(16 * MB).unwrap());
+    let (options, me) = (OpenOptions::default(), PidInfo::current());
+    let open = |arena: &Arena| {
+        Fs::open(pm(SlotLock::Held), arena.clone(), &options, &Serial, &|_| ()).unwrap()
+    };
+    let _dead = open(&earlier);
+    assert!(Fs::attach(pm(SlotLock::Held), &earlier, &options, me).is_ok());
+    let _alive = open(&later);
+    let outcome = Fs::attach(pm(SlotLock::Held), &earlier, &options, me);
+    let Err(Error::BadArena(why)) = outcome else { panic!("it joins what is over") };
+    assert_eq!(why, "it is of session 2, the pool's is 3");
+    assert!(Fs::attach(pm(SlotLock::Held), &later, &options, me).is_ok());
+}
+
 #[test]
 fn and_do_what_the_others_do() {
     let slot = NamedTempFile::new_in("/dev/shm").unwrap();
