@@ -10,9 +10,12 @@
 #[macro_use]
 mod harness;
 
+use std::ffi::CString;
 use std::io::Write;
+use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use harness::support::{self, Stopped};
 use harness::{is_whole, mounted, runs_with_the_daemon, runs_without_the_daemon, succeeds, task};
@@ -58,13 +61,36 @@ fn what_the_kernel_has_opened_is_served_from_then_on() {
     is_whole(&scratch, &slot);
 }
 
+/// It was the one that had its name by then: who renames directories led root's relative paths to other files.
+#[test]
+fn the_working_directory_is_the_one_that_was_gone_to() {
+    let Some((scratch, slot)) = mounted("is_the_one_that_was_gone_to") else { return };
+    let names = ["d", "e"].map(|name| scratch.in_dir(name));
+    names.iter().for_each(|name| std::fs::create_dir(name).unwrap());
+    let [one, other] = names.map(|name| CString::new(name.into_os_string().into_vec()).unwrap());
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let (from, exchanges) = (libc::AT_FDCWD, libc::RENAME_EXCHANGE);
+            while !is_over.load(Ordering::Relaxed) {
+                let (one, other) = (one.as_ptr(), other.as_ptr());
+                assert_eq!(unsafe { libc::renameat2(from, one, from, other, exchanges) }, 0);
+            }
+        });
+        let output = task(&scratch, "descends").output();
+        is_over.store(true, Ordering::Relaxed);
+        succeeds(&output.unwrap());
+    });
+    is_whole(&scratch, &slot);
+}
+
 mod tasks {
     use std::ffi::CString;
     use std::fs::{self, File, OpenOptions};
     use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
     use std::os::fd::{AsRawFd, FromRawFd};
     use std::os::unix::ffi::OsStrExt;
-    use std::os::unix::fs::symlink;
+    use std::os::unix::fs::{MetadataExt, symlink};
     use std::path::{Path, PathBuf};
 
     use super::harness::{PLACE, calls};
@@ -185,6 +211,18 @@ mod tasks {
         }
         assert_eq!(fs::read(place().join("d/two")).unwrap(), b"text");
         fs::write(above.join("done"), "").unwrap();
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn descends() {
+        for round in 0..5000 {
+            let directory = File::open(place().join("d")).unwrap();
+            assert_eq!(unsafe { libc::fchdir(directory.as_raw_fd()) }, 0);
+            let [gone_to, here] = [directory.metadata(), fs::metadata(".")];
+            assert_eq!(gone_to.unwrap().ino(), here.unwrap().ino(), "{round}");
+        }
+        std::env::set_current_dir("/").unwrap();
     }
 
     /// `..` after a symbolic link is not where the link is, and a name elsewhere is not the mount's.

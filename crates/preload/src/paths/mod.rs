@@ -18,6 +18,7 @@ use novale_posix::{
 
 use crate::base::classes::OF_KERNELS_PATHS;
 use crate::base::guard::{self, PATH_MAX, PathBuffer};
+use crate::base::lock::Lock;
 use crate::base::sys::{Args, Ret, Served, fail, sys};
 use crate::base::{left, report};
 use crate::fds::{kernel, quiet, table};
@@ -47,6 +48,11 @@ pub(crate) struct Place<'a> {
 static CWD: AtomicU32 = AtomicU32::new(CWD_UNKNOWN);
 static CWD_INO: AtomicU64 = AtomicU64::new(0);
 static CWD_GENERATION: AtomicU32 = AtomicU32::new(0);
+/// How often it has become another one, perhaps; what was found before that is noted no more.
+static MOVES: AtomicU32 = AtomicU32::new(0);
+static NOTING: Lock<()> = Lock::new(());
+/// Looks at a working directory that is moved meanwhile, before it is left to the kernel.
+const ATTEMPTS: u32 = 16;
 /// Symbolic links followed on one walk, as in Linux.
 const SYMLINKS_MAX: u32 = 40;
 const CWD_UNKNOWN: u32 = 0;
@@ -93,17 +99,21 @@ pub(crate) fn after_fork() {
 
 /// The working directory may be another one now.
 fn moved() {
+    let _noting = NOTING.lock();
+    MOVES.fetch_add(1, Ordering::SeqCst);
     CWD.store(CWD_UNKNOWN, Ordering::Release);
 }
 
 /// Keeps other threads out while the process forks.
 pub(crate) fn before_fork() {
+    NOTING.take();
     spelling::before_fork();
     outside::before_fork();
 }
 
 /// Called in parent and child.
 pub(crate) fn fork_done() {
+    NOTING.give();
     outside::fork_done();
     spelling::fork_done();
 }
@@ -232,28 +242,44 @@ fn working_directory() -> Option<(usize, Node)> {
     }
 }
 
+/// By the kernel's name of it. While a directory on that path is moved, to the kernel or to the pool, the name leads
+/// elsewhere to one of them: the directory is the one that the kernel is in, or this is asked again.
 #[cold]
 fn find_working_directory() -> Option<(usize, Node)> {
+    let before = MOVES.load(Ordering::SeqCst);
     let mut path = [0u8; PATH_MAX];
+    for _ in 0..ATTEMPTS {
+        let len = sys!(libc::SYS_getcwd, path.as_mut_ptr(), path.len());
+        let named = usize::try_from(len).ok().and_then(|len| path.get(..len));
+        let Some((mount, attr)) = named.and_then(directory_named) else { break };
+        if !spelling::is_working_directory(mount, attr.ino) {
+            sys!(libc::SYS_sched_yield);
+            continue;
+        }
+        let _noting = NOTING.lock();
+        if MOVES.load(Ordering::SeqCst) == before {
+            CWD_INO.store(attr.ino.get(), Ordering::Relaxed);
+            CWD_GENERATION.store(attr.generation, Ordering::Relaxed);
+            CWD.store(u32::try_from(mount).ok()? + 2, Ordering::Release);
+        }
+        return Some((mount, attr.node()));
+    }
     let len = sys!(libc::SYS_getcwd, path.as_mut_ptr(), path.len());
-    let path = usize::try_from(len).ok().and_then(|len| path.get(..len));
-    let found = path.and_then(|path| {
-        let (mount, rest) = mounts::of_path(path.strip_suffix(b"\0")?)?;
-        let rest = if rest.is_empty() { b"/" } else { rest };
-        let start = Start::Whole(Node::ROOT);
-        let found = walk_from(mounts::fs(mount)?, &mounts::ctx(), start, rest, true).ok()?;
-        let attr = found.attr.filter(|attr| attr.kind == FileKind::Directory)?;
-        Some((mount, attr))
-    });
-    if let Some((mount, attr)) = &found {
-        CWD_INO.store(attr.ino.get(), Ordering::Relaxed);
-        CWD_GENERATION.store(attr.generation, Ordering::Relaxed);
-        CWD.store(u32::try_from(*mount).ok()? + 2, Ordering::Release);
-    } else {
-        spelling::note_working_directory(path);
+    spelling::note_working_directory(usize::try_from(len).ok().and_then(|len| path.get(..len)));
+    let _noting = NOTING.lock();
+    if MOVES.load(Ordering::SeqCst) == before {
         CWD.store(CWD_KERNEL, Ordering::Release);
     }
-    found.map(|(mount, attr)| (mount, attr.node()))
+    None
+}
+
+/// The directory that the kernel names, with a NUL after its path, in a mount's pool.
+fn directory_named(path: &[u8]) -> Option<(usize, Attr)> {
+    let (mount, rest) = mounts::of_path(path.strip_suffix(b"\0")?)?;
+    let rest = if rest.is_empty() { b"/" } else { rest };
+    let start = Start::Whole(Node::ROOT);
+    let found = walk_from(mounts::fs(mount)?, &mounts::ctx(), start, rest, true).ok()?;
+    found.attr.filter(|attr| attr.kind == FileKind::Directory).map(|attr| (mount, attr))
 }
 
 impl Place<'_> {

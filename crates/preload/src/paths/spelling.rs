@@ -11,6 +11,8 @@
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
+use novale_core::Ino;
+
 use crate::base::guard::PATH_MAX;
 use crate::base::lock::Lock;
 use crate::base::sys::sys;
@@ -198,6 +200,14 @@ fn directory(fd: i32, path: &[u8]) -> Option<(&'static Way, usize)> {
     ways().iter().find_map(|way| {
         let step = way.steps.iter().position(|step| step.identity == identity)?;
         Some((way, step))
+    })
+}
+
+/// Whether the kernel's working directory is this one of a mount.
+pub(crate) fn is_working_directory(mount: usize, ino: Ino) -> bool {
+    let here = identity(libc::AT_FDCWD, c"".as_ptr().cast());
+    here.is_some_and(|here| {
+        here.ino == ino.get() && mounts::with_device(here.device) == Some(mount)
     })
 }
 
