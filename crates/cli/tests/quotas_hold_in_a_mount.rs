@@ -67,6 +67,34 @@ fn what_exceeds_it_is_refused_until_there_is_room() {
     novale(&["check", &slot]).ok();
 }
 
+/// Names are their directory's pages: hard links alone filled the pool, and files without bytes.
+#[test]
+fn names_take_room_of_it() {
+    let Some(scratch) = Scratch::for_mount("names_take_room_of_it") else { return };
+    let _alone = alone();
+    let slot = scratch.pool();
+    novale(&["mount", &slot, &scratch.dir()]).ok();
+    let tree = scratch.in_dir("tree").display().to_string();
+    fs::create_dir(&tree).unwrap();
+    novale(&["quota", "set", "--space", "256K", &tree]).ok();
+    fs::write(format!("{tree}/one"), "").unwrap();
+    let name =
+        |kind: char, number: usize| format!("{tree}/{number}{}", kind.to_string().repeat(240));
+    let link = |number| fs::hard_link(format!("{tree}/one"), name('l', number));
+    let make = |number| fs::write(name('f', number), "");
+    let refused = (0..5000).find_map(|number| link(number).err()).unwrap();
+    assert_eq!(refused.kind(), ErrorKind::QuotaExceeded);
+    assert_eq!(make(0).unwrap_err().kind(), ErrorKind::QuotaExceeded);
+    assert!(shown(&tree)["bytes_used"].as_u64().unwrap() <= 256 << 10);
+    // What is there can be renamed, and removed for others.
+    fs::rename(name('l', 0), name('r', 0)).unwrap();
+    (1..1000).map_while(|number| fs::remove_file(name('l', number)).ok()).for_each(drop);
+    let made = (0..5000).find_map(|number| make(number).err()).unwrap();
+    assert_eq!(made.kind(), ErrorKind::QuotaExceeded);
+    novale(&["umount", &scratch.dir()]).ok();
+    novale(&["check", &slot]).ok();
+}
+
 /// Its owner could keep a directory from having one.
 #[test]
 fn what_is_deeper_than_a_path_is_long_counts_too() {

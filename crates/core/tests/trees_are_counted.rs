@@ -241,7 +241,7 @@ fn limits_hold_for_what_grows_and_nothing_else() {
     };
     is_over(&fs.setxattr(&ctx(), Node::current(file), &set));
     assert_eq!(fs.getattr(file).unwrap().size, 5 * 4096);
-    // Overwrites, also of many pages, names, cuts and removals go on.
+    // Overwrites, also of many pages, renames, cuts and removals go on.
     fs.write(&ctx(), file, 10, &vec![4; 4 * 4096]).unwrap();
     fs.write(&ctx(), file, 10, b"small").unwrap();
     fs.rename(
@@ -253,8 +253,12 @@ fn limits_hold_for_what_grows_and_nothing_else() {
         RenameMode::Replace,
     )
     .unwrap();
-    let other = make(&fs, dir, "other", FileKind::File);
+    // A new name may take a page.
     let one_more = NewInode { kind: FileKind::File, mode: 0, uid: 0, gid: 0, rdev: 0, target: b"" };
+    is_over(&fs.create(&ctx(), Node::current(dir), b"other", &one_more));
+    is_over(&fs.link(&ctx(), Node::current(file), Node::current(dir), b"link"));
+    limit(&fs, project, used.pages + 4, used.inodes + 1);
+    let other = make(&fs, dir, "other", FileKind::File);
     is_over(&fs.create(&ctx(), Node::current(dir), b"one more", &one_more));
     fs.link(&ctx(), Node::current(other), Node::current(dir), b"link").unwrap();
     let cut = SetAttr { size: Some(0), ..SetAttr::default() };

@@ -185,7 +185,8 @@ impl Fs {
         }
         let is_dir = new.kind == FileKind::Directory;
         let project = dir.view.project();
-        self.allow(call, project, u64::from(!new.target.is_empty()), 1)?;
+        // For the name, which may take a page of the directory, or for the target.
+        self.allow(call, project, 1, 1)?;
         let changes = [DirChange {
             dir,
             removes: Few::new(),
@@ -339,7 +340,7 @@ impl Fs {
     ///
     /// # Errors
     /// [`Error::NotPermitted`] for a directory, [`Error::Exists`], [`Error::TooManyLinks`],
-    /// [`Error::NotFound`] for an inode whose last name was removed; [`Error::Stale`] when it or
+    /// [`Error::QuotaExceeded`], [`Error::NotFound`] for an inode whose last name was removed; [`Error::Stale`] when it or
     /// `parent` is gone.
     pub fn link(&self, ctx: &Ctx, node: Node, parent: Node, name: &[u8]) -> Result<Attr> {
         dir::check_name(name)?;
@@ -364,6 +365,7 @@ impl Fs {
         if inode.view.project() != dir.view.project() {
             return Err(Error::OtherTree);
         }
+        self.allow(&call, dir.view.project(), 1, 0)?;
         self.flush(&call, inode)?;
         let changes = [DirChange {
             dir,
