@@ -231,12 +231,17 @@ fn directory(dir: i32) -> Option<(usize, Node)> {
 }
 
 fn working_directory() -> Option<(usize, Node)> {
+    // While this stays so many, what is noted is all of one.
+    let before = MOVES.load(Ordering::Acquire);
     match CWD.load(Ordering::Acquire) {
         CWD_KERNEL => None,
         CWD_UNKNOWN => find_working_directory(),
         mount => {
-            let ino = Ino::new(CWD_INO.load(Ordering::Relaxed));
-            let node = Node::new(ino, CWD_GENERATION.load(Ordering::Relaxed));
+            let ino = Ino::new(CWD_INO.load(Ordering::Acquire));
+            let node = Node::new(ino, CWD_GENERATION.load(Ordering::Acquire));
+            if MOVES.load(Ordering::Acquire) != before {
+                return find_working_directory();
+            }
             Some((usize::try_from(mount - 2).ok()?, node))
         }
     }
@@ -265,9 +270,11 @@ fn find_working_directory() -> Option<(usize, Node)> {
         return Some((mount, attr.node()));
     }
     let len = sys!(libc::SYS_getcwd, path.as_mut_ptr(), path.len());
-    spelling::note_working_directory(usize::try_from(len).ok().and_then(|len| path.get(..len)));
+    let named = usize::try_from(len).ok().and_then(|len| path.get(..len));
+    let outside = spelling::working_directory_outside(named);
     let _noting = NOTING.lock();
     if MOVES.load(Ordering::SeqCst) == before {
+        spelling::note_working_directory(outside);
         CWD.store(CWD_KERNEL, Ordering::Release);
     }
     None

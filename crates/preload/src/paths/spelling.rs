@@ -211,9 +211,9 @@ pub(crate) fn is_working_directory(mount: usize, ino: Ino) -> bool {
     })
 }
 
-/// Notes the working directory as the kernel names it, with a NUL after it, where it is outside of all
-/// mounts; nothing where that is another directory than what has the name now.
-pub(crate) fn note_working_directory(path: Option<&[u8]>) {
+/// The working directory's path, as the kernel names it with a NUL after it, where it is outside of all mounts; one
+/// that leads to nothing where that is another directory than what has the name now.
+pub(crate) fn working_directory_outside(path: Option<&[u8]>) -> &[u8] {
     let named = path.filter(|path| path.starts_with(b"/") && path.len() < PATH_MAX);
     // Without a name: to go through one the kernel asks for the directory's permissions.
     let here = identity(libc::AT_FDCWD, c"".as_ptr().cast());
@@ -228,9 +228,14 @@ pub(crate) fn note_working_directory(path: Option<&[u8]>) {
     };
     // A path with a NUL leads to nothing.
     let path = named.filter(is_there).and_then(|path| path.strip_suffix(b"\0")).unwrap_or(b"\0");
+    if path == b"/" { b"" } else { path }
+}
+
+/// Notes what was found so.
+pub(crate) fn note_working_directory(path: &[u8]) {
     let mut noted = CWD.lock();
     noted.clear();
-    noted.extend_from_slice(if path == b"/" { b"" } else { path });
+    noted.extend_from_slice(path);
 }
 
 /// Keeps other threads out while the process forks.
