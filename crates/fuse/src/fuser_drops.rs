@@ -56,10 +56,17 @@ impl Drops {
     /// Has those of a range dropped that the kernel could not write back. It takes them for clean: what reads its
     /// pages (a mapping, `splice`, a copy that it makes by itself) would show bytes that the file has not.
     pub(crate) fn give_up(self, bytes: Range<u64>) {
+        self.before(bytes, || ());
+    }
+
+    /// Has what was stored to a range's pages written back first, and answers then. The kernel may have read them
+    /// again.
+    pub(crate) fn before(self, bytes: Range<u64>, answer: impl FnOnce() + Send + 'static) {
         by_own_thread(move |is_own| {
             if is_own {
                 self.drop_pages(&bytes);
             }
+            answer();
         });
     }
 

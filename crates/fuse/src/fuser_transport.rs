@@ -142,6 +142,13 @@ fn reply_empty(reply: ReplyEmpty, result: Reply<()>) {
     }
 }
 
+fn reply_attr(keeps: Keeps, reply: ReplyAttr, result: Reply<Attr>) {
+    match result {
+        Ok(attr) => reply.attr(&keeps.attr(&attr), &file_attr(&attr)),
+        Err(error) => reply.error(errno(error)),
+    }
+}
+
 fn reply_entry(keeps: Keeps, reply: ReplyEntry, result: Reply<Attr>) {
     match result {
         Ok(attr) => reply.entry_with_ttls(
@@ -250,7 +257,15 @@ impl Filesystem for Adapter {
         let mode = mode.map(|mode| mode & 0o7777);
         let (atime, mtime) = (atime.map(time), mtime.map(time));
         let changes = Changes { mode, uid, gid, size, atime, mtime, kills_set_id };
-        self.reply_attr(reply, self.service.setattr(caller(request), ino(node), &changes));
+        let (caller, file) = (caller(request), ino(node));
+        if mtime.is_none() || !self.service.may_have_stores(file) {
+            return self.reply_attr(reply, self.service.setattr(caller, file, &changes));
+        }
+        // What mappings have stored before is written back later by the kernel, which would set the time once more.
+        let (service, keeps) = (self.service.clone(), self.keeps);
+        Drops::new(&self.service, node, &self.notifier).before(0..u64::MAX, move || {
+            reply_attr(keeps, reply, service.setattr(caller, file, &changes));
+        });
     }
 
     fn readlink(&self, _: &Request, node: INodeNo, reply: ReplyData) {
@@ -740,10 +755,7 @@ impl Adapter {
     }
 
     fn reply_attr(&self, reply: ReplyAttr, result: Reply<Attr>) {
-        match result {
-            Ok(attr) => reply.attr(&self.keeps.attr(&attr), &file_attr(&attr)),
-            Err(error) => reply.error(errno(error)),
-        }
+        reply_attr(self.keeps, reply, result);
     }
 
     fn open_request(&self, flags: i32) -> OpenRequest {

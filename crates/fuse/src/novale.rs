@@ -651,6 +651,10 @@ impl Service for Novale {
         self.stores.erase(ino, &(offset..offset.saturating_add(len)), &peek, &mut change)
     }
 
+    fn may_have_stores(&self, ino: Ino) -> bool {
+        self.stores.may_store(ino)
+    }
+
     fn pages_are_dropped(&self, ino: Ino, bytes: &Range<u64>) {
         self.stores.dropped(ino, bytes);
     }

@@ -81,6 +81,26 @@ fn what_could_not_be_written_back_is_read_by_nobody() {
     assert_eq!(mount.end(Duration::from_secs(10)), ShutDown::Finished);
 }
 
+/// The time was that of the write-back.
+#[test]
+fn a_time_that_is_set_stays_behind_what_a_mapping_has_stored() {
+    let name = "a_time_that_is_set";
+    let Some(mount) = Mount::with_threads(name, "", 1) else { return };
+    let script = "import mmap, os, sys\n\
+                  P, N = 4096, 64\n\
+                  f = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)\n\
+                  os.ftruncate(f, N * P)\n\
+                  m = mmap.mmap(f, N * P)\n\
+                  for page in range(N): m[page * P] = 1\n\
+                  os.utime(sys.argv[1], (1e9, 1e9))\n\
+                  print(int(os.fstat(f).st_mtime))\n\
+                  m.flush(); m.close(); os.close(f)\n\
+                  print(int(os.stat(sys.argv[1]).st_mtime))";
+    let Some(printed) = python(name, script, &[&mount.path("f")]) else { return };
+    assert_eq!(printed.lines().collect::<Vec<_>>(), ["1000000000"; 2]);
+    assert_eq!(mount.end(Duration::from_secs(10)), ShutDown::Finished);
+}
+
 /// It was EIO, as on a disk that is broken.
 #[test]
 fn what_a_quota_keeps_from_being_written_back_is_a_lack_of_space() {
