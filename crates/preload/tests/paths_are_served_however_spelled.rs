@@ -66,7 +66,9 @@ fn what_the_kernel_has_opened_is_served_from_then_on() {
 fn the_working_directory_is_the_one_that_was_gone_to() {
     let Some((scratch, slot)) = mounted("is_the_one_that_was_gone_to") else { return };
     let names = ["d", "e"].map(|name| scratch.in_dir(name));
-    names.iter().for_each(|name| std::fs::create_dir(name).unwrap());
+    for name in &names {
+        std::fs::create_dir(name).unwrap();
+    }
     let [one, other] = names.map(|name| CString::new(name.into_os_string().into_vec()).unwrap());
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {

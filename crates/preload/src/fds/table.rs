@@ -426,8 +426,21 @@ pub(crate) fn duplicate(
             duplicate(fd, over, stays, by_kernel)
         };
     }
-    let made = by_kernel();
     let named = index_of(from);
+    if let (Some(index), Some(over)) = (named, over.filter(|over| found(*over) == 0))
+        && let Some(word) = word_to_set(over)
+    {
+        // Who uses the number meanwhile uses the file: the kernel would show him the placeholder.
+        slot(index).references.fetch_add(1, Ordering::Relaxed);
+        note_number(over);
+        word.store(word_of(index, stays), Ordering::Release);
+        let made = by_kernel();
+        let before = if made < 0 { word.swap(0, Ordering::AcqRel) } else { 0 };
+        drop(numbers);
+        drop_reference(before);
+        return Closed::nothing(made);
+    }
+    let made = by_kernel();
     let find = if named.is_some() { word_to_set } else { word };
     let Some(word) = i32::try_from(made).ok().and_then(find) else { return Closed::nothing(made) };
     let before = match named {
