@@ -89,8 +89,8 @@ fn names_take_room_of_it() {
     // What is there can be renamed, and removed for others.
     fs::rename(name('l', 0), name('r', 0)).unwrap();
     (1..1000).map_while(|number| fs::remove_file(name('l', number)).ok()).for_each(drop);
-    let made = (0..5000).find_map(|number| make(number).err()).unwrap();
-    assert_eq!(made.kind(), ErrorKind::QuotaExceeded);
+    let full = (0..5000).find_map(|number| make(number).err()).unwrap();
+    assert_eq!(full.kind(), ErrorKind::QuotaExceeded);
     novale(&["umount", &scratch.dir()]).ok();
     novale(&["check", &slot]).ok();
 }
