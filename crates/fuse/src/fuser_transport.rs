@@ -615,7 +615,7 @@ impl Filesystem for Adapter {
 
     fn fallocate(
         &self,
-        _: &Request,
+        request: &Request,
         node: INodeNo,
         _: FileHandle,
         offset: u64,
@@ -626,8 +626,9 @@ impl Filesystem for Adapter {
         let file = ino(node);
         let drops = Drops::new(&self.service, node, &self.notifier);
         let bytes = offset..offset.saturating_add(length);
+        let caller = caller(request);
         self.room.make(
-            move |service| service.fallocate(file, fallocate_mode(mode)?, offset, length),
+            move |service| service.fallocate(caller, file, fallocate_mode(mode)?, offset, length),
             move |done| match done {
                 Ok(true) => drops.then(bytes, move || reply.ok()),
                 Ok(false) => reply.ok(),

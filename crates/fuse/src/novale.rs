@@ -640,8 +640,20 @@ impl Service for Novale {
         self.done(self.fs.statfs_of(ino))
     }
 
-    fn fallocate(&self, ino: Ino, mode: Fallocate, offset: u64, len: u64) -> Reply<bool> {
+    fn fallocate(
+        &self,
+        caller: Caller,
+        ino: Ino,
+        mode: Fallocate,
+        offset: u64,
+        len: u64,
+    ) -> Reply<bool> {
         let _pass = self.enter(&[ino])?;
+        // The kernel takes those away that it knows of: a direct program may have given others since.
+        let attr = self.done(self.fs.getattr(ino))?;
+        if attr.mode & SET_ID != 0 {
+            self.done(changer(caller, &attr).before_write(&self.fs, &Self::ctx(), &attr))?;
+        }
         let mut change = || self.done(self.fs.fallocate(&Self::ctx(), ino, mode, offset, len));
         let zeros = [Fallocate::PunchHole, Fallocate::ZeroRange, Fallocate::ZeroRangeKeepSize];
         if !zeros.contains(&mode) {

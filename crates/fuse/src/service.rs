@@ -269,7 +269,14 @@ pub trait Service: Send + Sync + 'static {
     fn statfs(&self, ino: Ino) -> Reply<StatFs>;
     /// Reserves space for a range, or changes it in another way. Says whether the kernel has to drop its pages of
     /// the range before it is answered: [`Service::pages_are_dropped`] is called then.
-    fn fallocate(&self, ino: Ino, mode: Fallocate, offset: u64, len: u64) -> Reply<bool>;
+    fn fallocate(
+        &self,
+        caller: Caller,
+        ino: Ino,
+        mode: Fallocate,
+        offset: u64,
+        len: u64,
+    ) -> Reply<bool>;
     /// Whether the kernel may have pages of a file that mappings have stored to.
     fn may_have_stores(&self, ino: Ino) -> bool;
     /// The kernel has dropped its pages of a range, and written back what was stored to them.

@@ -10,7 +10,8 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::Path;
 use std::process::Command;
 
-use support::{Mount, NOBODY};
+use novale_core::{Ctx, Ino, Node, SetAttr};
+use support::{Mount, NOBODY, as_nobody};
 use tempfile::TempDir;
 
 /// What is done to the file `f`, as a shell command.
@@ -162,4 +163,20 @@ fn who_may_take_set_id_bits_by_a_change_of_owner_is_who_may_elsewhere() {
     let different: Vec<_> = pairs.filter(|(expected, found)| expected != found).collect();
     assert!(expected.lines().count() == 768 && found.lines().count() == 768);
     assert!(different.is_empty(), "{} of 768:\n{different:#?}", different.len());
+}
+
+/// Bits that the kernel does not know of: a direct program has given them since it asked.
+#[test]
+fn bits_that_the_kernel_has_not_seen_fall_by_fallocate() {
+    let Some(mount) = Mount::new("bits_that_the_kernel_has_not_seen", "") else { return };
+    let path = mount.path("f");
+    for how in ["-l 20000", "-n -l 20000", "-p -o 0 -l 4096", "-z -l 4096", "-z -n -l 4096"] {
+        fs::write(&path, vec![1; 9000]).unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o666)).unwrap();
+        let ino = Ino::new(fs::metadata(&path).unwrap().ino());
+        let given = SetAttr { mode: Some(0o6777), ..SetAttr::default() };
+        mount.fs.setattr(&Ctx { now_ns: 1, hint: 0 }, Node::current(ino), &given).unwrap();
+        assert!(as_nobody(mount.root(), &format!("fallocate {how} f")), "{how}");
+        assert_eq!(mount.fs.getattr(ino).unwrap().mode, 0o777, "{how}");
+    }
 }

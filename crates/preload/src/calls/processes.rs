@@ -3,6 +3,7 @@
 use novale_posix::report::Event;
 
 use crate::base::heap::HEAP;
+use crate::base::lock::Lock;
 use crate::base::sys::{Args, Outcome, Ret, Served, fail, sys};
 use crate::base::thread::{self, current};
 use crate::base::{guard, report};
@@ -140,10 +141,12 @@ fn fork(number: i64, args: &Args) -> Ret {
     locks::before_fork();
     paths::before_fork();
     signals::before_fork();
+    UMASK.take();
     HEAP.before_fork();
     let is_parents = masks::before_fork();
     let result = sys!(number, args[0], args[1], args[2], args[3], args[4], args[5]);
     HEAP.after_fork();
+    UMASK.give();
     signals::fork_done();
     paths::fork_done();
     locks::fork_done();
@@ -336,8 +339,12 @@ fn new_limit(number: i64, args: &Args) -> Option<(libc::__rlimit_resource_t, u64
     Some((resource as libc::__rlimit_resource_t, limit))
 }
 
+static UMASK: Lock<()> = Lock::new(());
+
 /// `umask(mask)`.
 pub(crate) fn umask(args: &Args) -> Served {
+    // Of two threads one after the other, so that what is known is what the kernel has.
+    let _one = UMASK.lock();
     let before = sys!(libc::SYS_umask, args[0]);
     state::set_umask(args[0] as u32);
     Some(before)
