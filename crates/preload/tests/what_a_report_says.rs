@@ -15,6 +15,7 @@ use std::process::{Command, Output};
 
 use harness::support::Scratch;
 use harness::{PLACE, is_whole, mounted};
+use novale_posix::report::{BYTES, MAGIC};
 use serde_json::Value;
 
 /// Runs a program and returns what it came to, with the report.
@@ -42,6 +43,22 @@ fn counted(report: &Value, call: &str, why: Option<&str>) -> (u64, u64) {
     let row = rows.next();
     assert!(rows.next().is_none(), "{report:#}");
     row.map_or((0, 0), |row| (row["calls"].as_u64().unwrap(), row["bytes"].as_u64().unwrap()))
+}
+
+/// The run had ended, and what its path led to by then was another's, who made it shorter: programs were ended.
+#[test]
+fn what_may_become_shorter_is_no_report() {
+    let Some((scratch, slot)) = mounted("what_may_become_shorter") else { return };
+    let other = tempfile::NamedTempFile::new().unwrap();
+    let mut bytes = vec![0; BYTES];
+    bytes[..8].copy_from_slice(&MAGIC.to_le_bytes());
+    fs::write(other.path(), &bytes).unwrap();
+    let mut touch = harness::direct(&scratch, Path::new("touch"));
+    touch.env("NOVALE_REPORT", other.path()).arg(scratch.in_dir("file"));
+    harness::succeeds(&touch.output().unwrap());
+    assert!(scratch.in_dir("file").exists());
+    assert!(fs::read(other.path()).unwrap() == bytes, "it has counted there");
+    is_whole(&scratch, &slot);
 }
 
 #[test]

@@ -16,7 +16,8 @@ use crate::base::thread::current;
 /// The report's memory; null without one.
 static COUNTERS: AtomicPtr<AtomicU64> = AtomicPtr::new(std::ptr::null_mut());
 
-/// Takes the report that is named, by a path of `novale run`'s.
+/// Takes the report that is named, by a path of `novale run`'s. When that has ended the path may lead to what anybody
+/// has opened: it counts where it is this user's, and can be made no shorter, which would end who counts in it.
 #[cold]
 pub(crate) fn begin(path: &[u8]) {
     let path = [path, b"\0"].concat();
@@ -28,10 +29,17 @@ pub(crate) fn begin(path: &[u8]) {
     let mut found = std::mem::MaybeUninit::<libc::stat>::zeroed();
     sys!(libc::SYS_fstat, fd, found.as_mut_ptr());
     // SAFETY: zeroes are a valid value, which the kernel has filled.
-    let has_size = unsafe { found.assume_init() }.st_size == BYTES as i64;
+    let found = unsafe { found.assume_init() };
+    let seals = sys!(libc::SYS_fcntl, fd, libc::F_GET_SEALS);
+    let is_sealed = seals > 0 && seals & i64::from(libc::F_SEAL_SHRINK) != 0;
+    let is_own = i64::from(found.st_uid) == sys!(libc::SYS_geteuid);
+    let is_report = found.st_size == BYTES as i64 && is_sealed && is_own;
     let access = libc::PROT_READ | libc::PROT_WRITE;
-    let mapped =
-        if has_size { sys!(libc::SYS_mmap, 0, BYTES, access, libc::MAP_SHARED, fd, 0) } else { -1 };
+    let mapped = if is_report {
+        sys!(libc::SYS_mmap, 0, BYTES, access, libc::MAP_SHARED, fd, 0)
+    } else {
+        -1
+    };
     sys!(libc::SYS_close, fd);
     let Ok(at) = u64::try_from(mapped) else { return };
     COUNTERS.store(at as *mut AtomicU64, Ordering::Release);
