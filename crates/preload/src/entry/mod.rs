@@ -104,7 +104,7 @@ extern "C" fn novale_serve(frame: &mut Frame) -> u64 {
 fn lend() -> u64 {
     let thread = current();
     let (blocked, old) = (LENT_MASK, thread.lent_mask.as_ptr());
-    sys!(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const blocked, old, size_of::<u64>());
+    sys!(libc::SYS_rt_sigprocmask, libc::SIG_BLOCK, &raw const blocked, old, size_of::<u64>());
     if thread.pending.load(Ordering::Relaxed) != 0 {
         quiet::end_own_lending();
         return 3;
