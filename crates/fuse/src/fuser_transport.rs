@@ -232,7 +232,7 @@ impl Filesystem for Adapter {
     }
 
     fn getattr(&self, _: &Request, node: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        self.reply_attr(reply, self.service.getattr(ino(node)));
+        reply_attr(self.keeps, reply, self.service.getattr(ino(node)));
     }
 
     fn setattr(
@@ -259,7 +259,7 @@ impl Filesystem for Adapter {
         let changes = Changes { mode, uid, gid, size, atime, mtime, kills_set_id };
         let (caller, file) = (caller(request), ino(node));
         if mtime.is_none() || !self.service.may_have_stores(file) {
-            return self.reply_attr(reply, self.service.setattr(caller, file, &changes));
+            return reply_attr(self.keeps, reply, self.service.setattr(caller, file, &changes));
         }
         // What mappings have stored before is written back later by the kernel, which would set the time once more.
         let (service, keeps) = (self.service.clone(), self.keeps);
@@ -753,10 +753,6 @@ impl Adapter {
     fn reply_absent(&self, reply: ReplyEntry) {
         let none = bare_attr(NO_NODE, file_type(FileKind::File));
         reply.entry(&self.keeps.entry(), &none, Generation(0));
-    }
-
-    fn reply_attr(&self, reply: ReplyAttr, result: Reply<Attr>) {
-        reply_attr(self.keeps, reply, result);
     }
 
     fn open_request(&self, flags: i32) -> OpenRequest {

@@ -361,28 +361,17 @@ pub(crate) fn has_room(message: u64) -> bool {
 pub(crate) fn received(messages: u64, count: i32) {
     for index in 0..u64::from(count.cast_unsigned().min(1024)) {
         let header = messages + index * std::mem::size_of::<libc::mmsghdr>() as u64;
-        let Some(message) = guard::load::<libc::msghdr>(header) else { return };
-        let (at, len) = (message.msg_control as u64, message.msg_controllen);
-        if at != 0
-            && len > 0
-            && let Some(control) = guard::readable(at, len.min(1 << 16))
-        {
-            each_passed(control, open::received);
-        }
+        each_passed(header, open::received).unwrap_or_default();
     }
 }
 
 /// Hands over the descriptors in a message's control data, and tells whether there are some.
 fn pass_on(message: u64) -> Option<bool> {
-    let message = guard::load::<libc::msghdr>(message)?;
-    let (at, len) = (message.msg_control as u64, message.msg_controllen);
     let mut passes = false;
-    if at != 0 && len > 0 {
-        each_passed(guard::readable(at, len.min(1 << 16))?, |fd| {
-            passes = true;
-            pass(fd);
-        });
-    }
+    each_passed(message, |fd| {
+        passes = true;
+        pass(fd);
+    })?;
     Some(passes)
 }
 
@@ -394,14 +383,21 @@ fn pass(fd: i32) {
     }
 }
 
-/// Visits the descriptors in a control message.
-fn each_passed(control: &[u8], mut visit: impl FnMut(i32)) {
-    let mut rest = control;
+/// Visits the descriptors in a message's control data; `None` where that can't be read.
+fn each_passed(message: u64, mut visit: impl FnMut(i32)) -> Option<()> {
+    let message = guard::load::<libc::msghdr>(message)?;
+    let (at, len) = (message.msg_control as u64, message.msg_controllen);
+    if at == 0 || len == 0 {
+        return Some(());
+    }
+    let mut rest = guard::readable(at, len.min(1 << 16))?;
     let header = std::mem::size_of::<libc::cmsghdr>();
     while rest.len() >= header {
-        let Some(part) = guard::load::<libc::cmsghdr>(rest.as_ptr() as u64) else { return };
+        let Some(part) = guard::load::<libc::cmsghdr>(rest.as_ptr() as u64) else {
+            return Some(());
+        };
         if part.cmsg_len < header || part.cmsg_len > rest.len() {
-            return;
+            return Some(());
         }
         if (part.cmsg_level, part.cmsg_type) == (libc::SOL_SOCKET, libc::SCM_RIGHTS) {
             for fd in rest.get(header..part.cmsg_len).unwrap_or_default().chunks_exact(4) {
@@ -410,4 +406,5 @@ fn each_passed(control: &[u8], mut visit: impl FnMut(i32)) {
         }
         rest = rest.get(part.cmsg_len.next_multiple_of(8)..).unwrap_or_default();
     }
+    Some(())
 }
