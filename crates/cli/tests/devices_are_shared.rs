@@ -100,6 +100,7 @@ fn what_can_not_be_emulated_is_said() {
 
 #[test]
 fn a_program_opens_a_pool_on_a_device() {
+    let _alone = alone();
     let scratch = Scratch::new();
     let slot = scratch.pool();
     let opening = Opening { device: "barrier=900000".parse().ok(), ..Opening::default() };

@@ -58,6 +58,7 @@ fn slots_are(slots: &[&str]) {
 /// The slot that was added was called one that waits, and was to be left out, or given up.
 #[test]
 fn a_copy_of_slot_0_from_before_another_was_added_is_told() {
+    let _alone = alone();
     let scratch = Scratch::new();
     let [first, copy, added] = ["first", "copy", "added"].map(|name| scratch.slot(name));
     novale(&["mkfs", "--size", "4M", "--quiet", &first]).ok();
@@ -79,6 +80,7 @@ fn a_copy_of_slot_0_from_before_another_was_added_is_told() {
 /// What it says of how many slots there are was believed, and one was missing that was taken out.
 #[test]
 fn a_copy_of_slot_0_from_before_another_was_removed_is_told() {
+    let _alone = alone();
     let scratch = Scratch::new();
     let [first, copy, stays, goes] =
         ["first", "copy", "stays", "goes"].map(|name| scratch.slot(name));
@@ -100,6 +102,7 @@ fn a_copy_of_slot_0_from_before_another_was_removed_is_told() {
 
 #[test]
 fn slots_are_added_removed_and_replaced() {
+    let _alone = alone();
     let scratch = Scratch::new();
     let [a, b, c, d] = ["a", "b", "c", "d"].map(|name| scratch.slot(name));
     pool(&scratch, &["a", "b"]);
@@ -138,6 +141,7 @@ fn slots_are_added_removed_and_replaced() {
 /// One that root made was root's alone, and how much the slot endures was forgotten.
 #[test]
 fn a_new_slot_is_as_the_others_are() {
+    let _alone = alone();
     let scratch = Scratch::new();
     let [a, b, c] = ["a", "b", "c"].map(|name| scratch.slot(name));
     novale(&["mkfs", "--size", "2M", "--endurance", "pcm", &a, &b]).ok();
@@ -152,6 +156,7 @@ fn a_new_slot_is_as_the_others_are() {
 
 #[test]
 fn a_slot_that_is_named_twice_or_in_use_is_refused() {
+    let _alone = alone();
     let scratch = Scratch::new();
     let [a, b, link, symbolic] = ["a", "b", "link", "symbolic"].map(|name| scratch.slot(name));
     pool(&scratch, &["a", "b"]);
@@ -179,6 +184,7 @@ fn a_slot_that_is_named_twice_or_in_use_is_refused() {
 
 #[test]
 fn what_does_not_fit_or_is_not_there_is_refused() {
+    let _alone = alone();
     let scratch = Scratch::new();
     let [a, b, d, other] = ["a", "b", "d", "other"].map(|name| scratch.slot(name));
     pool(&scratch, &["a", "b"]);
@@ -345,6 +351,7 @@ impl Observer for KilledAt {
 /// Run by the next test, which has it killed.
 #[test]
 fn changing_process() {
+    let _alone = alone();
     let Ok(call) = std::env::var(CHILD) else { return };
     let words: Vec<&str> = call.split(' ').collect();
     let [change, folder, at] = words[..] else { return };
@@ -409,6 +416,7 @@ impl Before {
 
 #[test]
 fn the_same_call_goes_on_where_one_was_killed() {
+    let _alone = alone();
     let before = Before::new();
     let [a, b, c, d] = before.slots();
     let changes: [(&[&str], &[&str]); 3] = [
@@ -429,6 +437,7 @@ fn the_same_call_goes_on_where_one_was_killed() {
 
 #[test]
 fn a_removal_that_was_killed_is_taken_back() {
+    let _alone = alone();
     let before = Before::new();
     let [a, b, c, _] = before.slots();
     let slots = [&a[..], &b, &c];
@@ -450,6 +459,7 @@ fn a_removal_that_was_killed_is_taken_back() {
 /// Both slots could be mounted, and what was written to the old one was lost with the end of the call.
 #[test]
 fn a_slot_that_is_being_replaced_is_not_written() {
+    let _alone = alone();
     let before = Before::new();
     let [a, b, c, d] = before.slots();
     let events = before.events("replace");
@@ -490,6 +500,7 @@ type Cut<'a> = (u64, &'a str, &'a str);
 /// `info` and `check` took a slot for damaged that was to come or had gone, or showed no pool.
 #[test]
 fn a_slot_without_a_place_is_called_what_it_is() {
+    let _alone = alone();
     let before = Before::new();
     let [a, b, c, d] = before.slots();
     let (pool, more) = ([&a[..], &b, &c], [&a[..], &b, &c, &d]);
@@ -538,6 +549,7 @@ fn a_slot_without_a_place_is_called_what_it_is() {
 /// The pool could be mounted without the last slot alone, and nothing said which files that were.
 #[test]
 fn what_a_removal_left_names_files_and_the_call_that_ends_it() {
+    let _alone = alone();
     let before = Before::new();
     let [a, b, c, _] = before.slots();
     let events = before.events("remove");

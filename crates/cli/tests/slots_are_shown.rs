@@ -24,6 +24,7 @@ fn sum(status: &Value, key: &str) -> u64 {
 
 #[test]
 fn slots_of_a_pool_are_shown_closed_and_open() {
+    let _alone = alone();
     let scratch = Scratch::new();
     let (a, b) = (scratch.slot("a"), scratch.slot("b"));
     novale(&["mkfs", "--size", "32M", "--endurance", "pcm", &a, &b]).ok();

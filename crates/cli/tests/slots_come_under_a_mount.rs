@@ -269,6 +269,7 @@ fn a_full_pool_gets_no_slot_more() {
 /// A copy of a slot is as long as the slot, has its name and its place, and nothing says that it came for another.
 #[test]
 fn a_copy_of_a_slot_takes_no_place() {
+    let _alone = alone();
     let scratch = Scratch::new();
     let slots = ["a", "b", "c", "d"].map(|name| scratch.slot(name));
     let [a, b, c, d] = slots.each_ref().map(String::as_str);

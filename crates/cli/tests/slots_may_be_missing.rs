@@ -175,6 +175,7 @@ fn each_of_four_slots() {
 /// be named.
 #[test]
 fn a_slot_that_was_cut_off_is_to_be_restored() {
+    let _alone = alone();
     let scratch = Scratch::new();
     let [a, b] = ["a", "b"].map(|name| scratch.slot(name));
     let (pool, dir) = ([&a[..], &b], scratch.dir());
@@ -204,6 +205,7 @@ fn a_slot_that_was_cut_off_is_to_be_restored() {
 
 #[test]
 fn slots_that_can_not_be_used_are_told() {
+    let _alone = alone();
     let scratch = Scratch::new();
     let (a, b, other) = (scratch.slot("a"), scratch.slot("b"), scratch.slot("other"));
     novale(&["mkfs", "--size", "32M", &a, &b]).ok();
@@ -244,6 +246,7 @@ fn is_left_of(number: usize, found: std::io::Result<Vec<u8>>) -> bool {
 /// `novale info` said that the next mount recovers such a pool, which it refuses, and nothing of the slot.
 #[test]
 fn a_slot_that_is_being_given_up_is_told() {
+    let _alone = alone();
     let scratch = Scratch::new();
     let slots = ["a", "b", "c"].map(|name| scratch.slot(name));
     let [a, b, c] = slots.each_ref().map(String::as_str);

@@ -33,6 +33,7 @@ fn with<'a>(first: &[&'a str], slots: &'a [String]) -> Vec<&'a str> {
 
 #[test]
 fn wear_is_even_and_stays_known() {
+    let _alone = alone();
     let scratch = Scratch::new();
     let slots = three(&scratch);
     novale(&with(&["mkfs", "--size", "64M", "--endurance", "pcm"], &slots)).ok();
@@ -146,6 +147,7 @@ fn a_mount_uses_its_slots_as_it_is_told() {
 
 #[test]
 fn what_is_wrong_is_said() {
+    let _alone = alone();
     let scratch = Scratch::new();
     let slots = three(&scratch);
     let mkfs =
