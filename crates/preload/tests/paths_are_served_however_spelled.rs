@@ -25,6 +25,9 @@ promises! {
     directories_above_the_mount_are_started_from: runs_without_the_daemon descriptors;
     names_elsewhere_are_the_kernels: runs_with_the_daemon elsewhere;
     links_to_the_same_mount_need_no_daemon: runs_without_the_daemon links;
+    /// Where the thread that looks had asked the kernel before the other went elsewhere, it noted the old
+    /// directory, which stayed noted.
+    where_a_thread_went_while_another_looked: runs_with_the_daemon goes_while_another_looks;
 }
 
 /// By a symbolic link or a bind mount the kernel opens a file, and each write went to it.
@@ -94,6 +97,7 @@ mod tasks {
     use std::os::unix::ffi::OsStrExt;
     use std::os::unix::fs::{MetadataExt, symlink};
     use std::path::{Path, PathBuf};
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::harness::{PLACE, calls};
 
@@ -225,6 +229,37 @@ mod tasks {
             assert_eq!(gone_to.unwrap().ino(), here.unwrap().ino(), "{round}");
         }
         std::env::set_current_dir("/").unwrap();
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn goes_while_another_looks() {
+        let mount = place();
+        let (above, name) = (mount.parent().unwrap(), mount.file_name().unwrap());
+        let side = above.join("side");
+        fs::create_dir_all(side.join(name)).unwrap();
+        // From above the name leads into the mount, from beside it to another directory.
+        let file = Path::new(name).join("where");
+        for place in [above, &side] {
+            fs::write(place.join(&file), place.as_os_str().as_bytes()).unwrap();
+        }
+        let has_ended = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !has_ended.load(Ordering::Relaxed) {
+                    let _either = fs::metadata(&file);
+                }
+            });
+            let goes = |place: &&Path| {
+                std::env::set_current_dir(place).unwrap();
+                fs::read(&file).unwrap() != place.as_os_str().as_bytes()
+            };
+            let wrong = [above, &side].into_iter().cycle().take(400_000).filter(goes).count();
+            has_ended.store(true, Ordering::Relaxed);
+            assert_eq!(wrong, 0);
+        });
+        std::env::set_current_dir("/").unwrap();
+        fs::remove_dir_all(&side).unwrap();
     }
 
     /// `..` after a symbolic link is not where the link is, and a name elsewhere is not the mount's.
