@@ -59,6 +59,12 @@ promises! {
     /// threads do, was ended, or had another result of its call.
     a_program_goes_on_where_a_handler_saw_it: runs_with_the_daemon goes_on_as_seen;
     a_program_goes_on_where_it_was_seen_waiting: runs_with_the_daemon goes_on_as_seen_waiting;
+    /// Threads that were made with the block of the one that made them had one stack in the library.
+    threads_may_have_one_block: runs_with_the_daemon of_one_block;
+    /// In a block that libc has not made there is no room for the library's: it stored to what was there.
+    threads_may_have_blocks_that_are_not_libcs: runs_with_the_daemon of_own_blocks;
+    /// So did a thread that took such a block later.
+    a_thread_may_take_another_block: runs_with_the_daemon takes_a_block;
 }
 
 mod tasks {
@@ -334,6 +340,108 @@ mod tasks {
             assert_eq!(elsewhere.metadata().unwrap().len(), 4);
             assert_eq!(fs::metadata(place().join("closed")).unwrap().len(), 0);
         }
+    }
+
+    /// Memory of a thread that libc has not made.
+    #[repr(C, align(4096))]
+    struct Block {
+        in_front: [u8; 4096],
+        own: [usize; 512],
+    }
+
+    impl Block {
+        fn new() -> Box<Self> {
+            let mut block = Box::new(Self { in_front: [0; 4096], own: [0; 512] });
+            let own = (&raw const block.own).addr();
+            // As libc's begins, but for the table of thread-local values.
+            (block.own[0], block.own[2]) = (own, own);
+            block
+        }
+    }
+
+    static RIGHT: AtomicU32 = AtomicU32::new(0);
+    static WRONG: AtomicU32 = AtomicU32::new(0);
+
+    /// Writes to the file and reads it, with nothing that is a thread's own: a call that fails stores its error there.
+    fn writes(fd: usize) {
+        let (mut bytes, mut read) = ([0_u8; 4096], [0_u8; 4096]);
+        for round in 0..500 {
+            bytes.fill(u8::try_from((fd + round) % 251).unwrap());
+            let calls =
+                [(libc::SYS_pwrite64, bytes.as_mut_ptr()), (libc::SYS_pread64, read.as_mut_ptr())];
+            let done = calls.map(|(call, page)| unsafe { libc::syscall(call, fd, page, 4096, 0) });
+            let result = if done == [4096; 2] && read == bytes { &RIGHT } else { &WRONG };
+            result.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    extern "C" fn writes_and_ends(fd: *mut libc::c_void) -> i32 {
+        writes(fd.addr());
+        let (exit, code) = (libc::SYS_exit, 0);
+        unsafe {
+            std::arch::asm!("syscall", in("rax") exit, in("rdi") code, options(noreturn));
+        }
+    }
+
+    /// Four threads, each with a file; with what libc has not made as their own memory, or what is their maker's.
+    fn threads_write(blocks: Option<&[Box<Block>]>) {
+        // One that waits for itself would do so for ever.
+        unsafe { libc::alarm(60) };
+        let files = [0, 1, 2, 3].map(|at| opened(&format!("thread{at}"), false));
+        let flags = libc::CLONE_VM
+            | libc::CLONE_FS
+            | libc::CLONE_FILES
+            | libc::CLONE_SIGHAND
+            | libc::CLONE_THREAD
+            | libc::CLONE_SYSVSEM
+            | blocks.map_or(0, |_| libc::CLONE_SETTLS);
+        for (at, file) in files.iter().enumerate() {
+            // One whose thread has written may be on its way out still.
+            let stack = Box::leak(vec![0_u8; 1 << 16].into_boxed_slice());
+            let top = stack.as_mut_ptr_range().end.cast();
+            let fd = usize::try_from(file.as_raw_fd()).unwrap() as *mut libc::c_void;
+            let block = blocks.and_then(|blocks| blocks.get(at));
+            let block = block.map_or(std::ptr::null(), |block| &raw const block.own);
+            let none = std::ptr::null::<i32>();
+            let made = unsafe { libc::clone(writes_and_ends, top, flags, fd, none, block, none) };
+            assert!(made > 0);
+        }
+        while RIGHT.load(Ordering::Relaxed) + WRONG.load(Ordering::Relaxed) < 2000 {
+            std::thread::yield_now();
+        }
+        assert_eq!(WRONG.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn of_one_block() {
+        threads_write(None);
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn of_own_blocks() {
+        let blocks = [(); 4].map(|()| Block::new());
+        threads_write(Some(&blocks));
+        assert!(blocks.iter().all(|block| block.in_front == [0; 4096]));
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn takes_a_block() {
+        const SET: libc::c_long = 0x1002;
+        const GET: libc::c_long = 0x1003;
+        let file = opened("taken", false);
+        let block = Block::new();
+        let (mut libcs, own) = (0_usize, &raw const block.own);
+        let fd = usize::try_from(file.as_raw_fd()).unwrap();
+        let got = unsafe { libc::syscall(libc::SYS_arch_prctl, GET, &raw mut libcs) };
+        let set = unsafe { libc::syscall(libc::SYS_arch_prctl, SET, own) };
+        writes(fd);
+        let set_back = unsafe { libc::syscall(libc::SYS_arch_prctl, SET, libcs) };
+        assert_eq!([got, set, set_back], [0; 3]);
+        assert_eq!((RIGHT.load(Ordering::Relaxed), WRONG.load(Ordering::Relaxed)), (500, 0));
+        assert_eq!(block.in_front, [0; 4096]);
     }
 
     #[test]

@@ -199,6 +199,7 @@ const OF_EVERY_TIME: &[i64] = &[
     libc::SYS_execve,
     libc::SYS_execveat,
     libc::SYS_exit,
+    libc::SYS_arch_prctl,
     libc::SYS_rt_sigaction,
     libc::SYS_rt_sigprocmask,
     libc::SYS_sigaltstack,

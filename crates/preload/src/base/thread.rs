@@ -141,6 +141,14 @@ pub(crate) fn current() -> &'static Thread {
     unsafe { &*block }
 }
 
+/// Where the memory is that libc has made for the calling thread: its own address is its first word.
+pub(crate) fn block() -> u64 {
+    let block;
+    // SAFETY: reads the thread pointer, nothing else.
+    unsafe { asm!("mov {0}, qword ptr fs:[0]", out(reg) block, options(nostack, readonly)) };
+    block
+}
+
 /// Signals of faults, as a mask.
 pub(crate) const FAULTS: u64 = 1 << (libc::SIGSEGV - 1) | 1 << (libc::SIGBUS - 1);
 

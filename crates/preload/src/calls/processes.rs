@@ -22,16 +22,20 @@ const CLONE_WORDS: usize = 32;
 
 /// `clone` and its kin: `flags` say what the child shares.
 pub(crate) fn clone(number: i64, args: &Args) -> Outcome {
-    let (flags, stack) = match number {
-        libc::SYS_fork => (libc::SIGCHLD as u64, 0),
-        libc::SYS_vfork => ((libc::CLONE_VM | libc::CLONE_VFORK) as u64, 0),
+    let (flags, stack, block) = match number {
+        libc::SYS_fork => (libc::SIGCHLD as u64, 0, 0),
+        libc::SYS_vfork => ((libc::CLONE_VM | libc::CLONE_VFORK) as u64, 0, 0),
         libc::SYS_clone3 => match guard::load::<[u64; 8]>(args[0]) {
-            Some(given) => (given[0], given[5]),
+            Some(given) => (given[0], given[5], given[7]),
             None => return Outcome::Kernel,
         },
-        _ => (args[0], args[1]),
+        _ => (args[0], args[1], args[4]),
     };
     if flags & libc::CLONE_THREAD as u64 != 0 {
+        let has_own_block = flags & libc::CLONE_SETTLS as u64 != 0;
+        if !has_own_block || !is_libcs_block(block) {
+            return by_themselves(has_own_block);
+        }
         if flags & libc::CLONE_PIDFD as u64 != 0 {
             numbers::clear();
         }
@@ -105,10 +109,34 @@ fn beside(flags: u64) -> Outcome {
         quiet.lend();
         return Outcome::Lend;
     }
+    by_themselves(has_own_block)
+}
+
+/// A thread or a process whose block here would be another's, or nobody's. Of it and of all others all calls are the
+/// kernel's from then on.
+fn by_themselves(has_own_block: bool) -> Outcome {
     if !confined::before_unseen_calls() {
         return Outcome::Done(fail(libc::EAGAIN));
     }
     if has_own_block { Outcome::Kernel } else { Outcome::Share }
+}
+
+/// Whether a thread's own memory is what libc makes, with room in front for the libraries' thread-local values: it
+/// begins with its own address, that of its table of such values (which no other thread has), and its own once more.
+fn is_libcs_block(block: u64) -> bool {
+    let table_of = |block| match guard::load::<[u64; 3]>(block) {
+        Some([first, table, own]) if first == block && own == block => table,
+        _ => 0,
+    };
+    let (table, of_this) = (table_of(block), table_of(thread::block()));
+    table != 0 && table != of_this
+}
+
+/// `arch_prctl`: a thread may take another block.
+pub(crate) fn change_block(args: &Args) -> Outcome {
+    const SET: u64 = 0x1002;
+    let is_left = args[0] == SET && !is_libcs_block(args[1]) && args[1] != thread::block();
+    if is_left { by_themselves(true) } else { Outcome::Kernel }
 }
 
 /// Has the kernel copy the process. Of its threads the child has this one alone, so what another one has

@@ -80,6 +80,7 @@ pub(crate) fn serve(number: i64, args: &Args) -> Outcome {
         libc::SYS_clone | libc::SYS_clone3 | libc::SYS_fork | libc::SYS_vfork => {
             processes::clone(number, args)
         }
+        libc::SYS_arch_prctl => processes::change_block(args),
         libc::SYS_execve | libc::SYS_execveat => processes::exec(number, args),
         libc::SYS_exit_group => processes::exit_process(args),
         _ if report::is_on() => counted::counted(number, args, || serve_file(number, args)),

@@ -89,11 +89,8 @@ pub(crate) fn begin(mount: usize) {
     if made == 0 {
         return;
     }
-    let here: *const Head;
-    // SAFETY: reads the thread pointer, nothing else.
-    unsafe { asm!("mov {0}, qword ptr fs:[0]", out(reg) here, options(nostack, readonly)) };
     // SAFETY: the calling thread's own, set up by libc.
-    let here = unsafe { &*here };
+    let here = unsafe { &*(thread::block() as *const Head) };
     // SAFETY: made just now for a thread's whole head, and nobody else's.
     let head = unsafe { &mut *(made as *mut Head) };
     (head.own, head.also_own) = (made, made);
