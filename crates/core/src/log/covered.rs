@@ -46,6 +46,8 @@ pub(crate) fn covered_crc(pm: &Pm, id: &LogId, line: &CommitLine) -> Result<u32>
         op_seq: line.op_seq,
         crc: DataCrc::new(id.seed, line.op_seq),
         end: CoveredEnd::of(line),
+        ino: id.ino,
+        pages: 0,
         sums_data: !seeded::is_on(Bug::DataNotSummed),
     };
     replay(pm, id, None, line, &mut summing)?;
@@ -62,7 +64,22 @@ struct Summing<'a> {
     op_seq: u64,
     crc: DataCrc,
     end: Option<CoveredEnd>,
+    ino: Ino,
+    /// Pages that were covered so far.
+    pages: u64,
     sums_data: bool,
+}
+
+impl Summing<'_> {
+    /// Covers pages as well, where a line may cover so many.
+    fn count(&mut self, at: &Logged<'_>, pages: u64) -> Result<()> {
+        self.pages = self.pages.saturating_add(pages);
+        if self.pages > CommitLine::SUMMED_PAGES_MAX {
+            let found = format!("its data checksum covers {} pages and more", self.pages);
+            return Err(Error::damaged_inode(self.ino, "log", at.addr, found));
+        }
+        Ok(())
+    }
 }
 
 impl Fold for Summing<'_> {
@@ -77,6 +94,7 @@ impl Fold for Summing<'_> {
         match &mut self.end {
             Some(end) => end.note(&Mapping::of(first, extent)),
             None if at.header.op_seq == self.op_seq && self.sums_data => {
+                self.count(at, extent.pages)?;
                 cover_pages(self.pm, &mut self.crc, extent)?;
             }
             None => {}
@@ -93,6 +111,7 @@ impl Fold for Summing<'_> {
 
     fn pair(&mut self, at: &Logged<'_>, pair: &Pair) -> Result<()> {
         if at.header.op_seq == self.op_seq && self.sums_data {
+            self.count(at, 1)?;
             self.crc.crc(changed_crc(self.pm, pair)?);
         }
         Ok(())

@@ -64,6 +64,10 @@ impl CommitLine {
     /// Most bytes of a file's end that a data checksum can cover, wherever it begins.
     pub const END_BYTES_MAX: u64 = (FLAGS_MASK >> END_SHIFT) * END_UNIT - 2 * (END_UNIT - 1);
 
+    /// Most pages that the new entries of a line map or change where its data checksum covers them: what a line of
+    /// 64 bytes has recovery read is bounded, whoever wrote it.
+    pub const SUMMED_PAGES_MAX: u64 = 16;
+
     /// The flags of a line whose data checksum covers the bytes `from..size` of the file, instead of
     /// the pages that new entries map; and where it does begin, a few bytes before `from`.
     ///
