@@ -70,6 +70,21 @@ fn a_child_that_only_computes_keeps_nobody_out() {
     all_are_open("computes");
 }
 
+/// Whoever had waited for a process looked whether others at work were alive, by `/proc` at the lowest number that was
+/// free for a moment. A file that another thread put there was closed.
+#[test]
+fn a_number_is_free_while_another_thread_waits_for_a_process() {
+    let Some((scratch, slot)) = mounted("a_number_is_free") else { return };
+    let busy = [(); 2].map(|()| task(&scratch, "is_busy").spawn().unwrap());
+    let waits = task(&scratch, "waits").output().unwrap();
+    for mut other in busy {
+        other.kill().unwrap();
+        other.wait().unwrap();
+    }
+    succeeds(&waits);
+    is_whole(&scratch, &slot);
+}
+
 mod tasks {
     use std::fs::{self, OpenOptions};
     use std::io::Read;
@@ -78,7 +93,7 @@ mod tasks {
     use std::os::unix::process::CommandExt;
     use std::path::{Path, PathBuf};
     use std::process::Command;
-    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
     use super::harness::{PLACE, signals};
 
@@ -347,5 +362,46 @@ mod tasks {
             unsafe { libc::_exit(0) };
         }
         ends_well(child);
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn is_busy() {
+        let path = file().with_file_name(format!("busy{}", std::process::id()));
+        loop {
+            fs::write(&path, [1; 100_000]).unwrap();
+        }
+    }
+
+    extern "C" fn ends(_: *mut libc::c_void) -> i32 {
+        0
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn waits() {
+        let has_ended = AtomicBool::new(false);
+        let file = fs::File::create(file()).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut stack = vec![0_u8; 1 << 16];
+                let top = stack.as_mut_ptr_range().end.cast();
+                let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
+                while !has_ended.load(Ordering::Relaxed) {
+                    ends_well(unsafe { libc::clone(ends, top, flags, std::ptr::null_mut()) });
+                }
+            });
+            // From the first on that is free.
+            let from = file.as_raw_fd();
+            for number in from + 1..1000 {
+                while unsafe { libc::dup2(from, number) } != number {}
+                std::thread::sleep(std::time::Duration::from_micros(100));
+            }
+            has_ended.store(true, Ordering::Relaxed);
+            let is_there =
+                |number: &i32| Path::new(&format!("/proc/self/fdinfo/{number}")).exists();
+            let lost: Vec<i32> = (from + 1..1000).filter(|number| !is_there(number)).collect();
+            assert!(lost.is_empty(), "{lost:?}");
+        });
     }
 }

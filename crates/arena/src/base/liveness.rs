@@ -53,6 +53,12 @@ impl PidInfo {
         self.is_there() && stat(self.pid).is_some_and(|stat| matches!(stat.state, 'T' | 't'))
     }
 
+    /// Whether no process has its number: somebody has waited for it. This is asked without a descriptor.
+    #[must_use]
+    pub fn is_waited_for(&self) -> bool {
+        is_gone(self.pid)
+    }
+
     /// As [`PidInfo::is_alive`], but for one that is being killed, which may still be there.
     #[must_use]
     pub fn is_there(&self) -> bool {

@@ -117,7 +117,7 @@ pub fn join_from(
     let fs = Fs::attach(pm, &arena, &options, PidInfo::current())?;
     // Who starts a program anew after it was killed finds what that one has done. What fails here fails whoever
     // needs the inode.
-    fs.settle_cut_off().unwrap_or_default();
+    fs.settle_cut_off(true).unwrap_or_default();
     if fs.lacking_slots() != 0 {
         // One was added in between.
         fs.close().unwrap_or_default();

@@ -170,11 +170,11 @@ pub(crate) fn has_joined() -> bool {
 }
 
 /// Settles in all pools for clients that died at work, where the process is one: see [`Fs::settle_cut_off`].
-pub(crate) fn settle_cut_off() {
+pub(crate) fn settle_cut_off(stays: bool) {
     for mount in all().iter().filter(|_| has_joined()) {
         // SAFETY: what stands there was leaked by `join`.
         if let Some(joined) = unsafe { mount.joined.load(Ordering::Acquire).as_ref() } {
-            joined.fs.settle_cut_off().unwrap_or_default();
+            joined.fs.settle_cut_off(stays).unwrap_or_default();
         }
     }
 }
