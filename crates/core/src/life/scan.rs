@@ -257,15 +257,6 @@ impl Scan<'_> {
         replay(self.pm, &id, Some(identity.kind), line, &mut log)?;
         let ScannedLog { mut taking, accepted, entries, mappings, pairs, xattr_root, project } =
             log;
-        let mut pending = Flushed::none();
-        if let Some(accepted) = accepted {
-            let (accepted, owed) = accepted.finish(&id, &mappings, line.size)?;
-            pending = accepted;
-            if !owed.is_empty() {
-                found.torn_lines.extend(standing.torn_lines(place));
-                found.owed.insert(ino, owed);
-            }
-        }
         if identity.kind != FileKind::Directory {
             let (mut has_pairs, mut partners) = (false, PartnerPages::default());
             resolve(mappings.all(), &mut |first, extent| {
@@ -283,6 +274,16 @@ impl Scan<'_> {
         if !xattr_root.is_null() {
             Xattrs::read(self.pm, &id, xattr_root)?
                 .for_each_page(&mut |extent| taking.take(extent))?;
+        }
+        let mut pending = Flushed::none();
+        // Of pages that are nobody else's: each is written back once, whatever logs say.
+        if let Some(accepted) = accepted {
+            let (accepted, owed) = accepted.finish(&id, &mappings, line.size)?;
+            pending = accepted;
+            if !owed.is_empty() {
+                found.torn_lines.extend(standing.torn_lines(place));
+                found.owed.insert(ino, owed);
+            }
         }
         found.log_entries += entries;
         if pass != Pass::Shared && project != 0 {
@@ -549,6 +550,10 @@ struct Accepted<'a> {
     /// The log's page before the one that is being read, and that one.
     page_before: PmAddr,
     page: PmAddr,
+    /// Whether that one is written back.
+    is_written: bool,
+    /// What the operation has mapped, as far as it has not unmapped it.
+    mapped: Mappings,
     end: Option<CoveredEnd>,
     redone: Redone,
 }
@@ -562,6 +567,8 @@ impl<'a> Accepted<'a> {
             tail: line.log_tail,
             page_before: PmAddr::NULL,
             page: PmAddr::NULL,
+            is_written: false,
+            mapped: Mappings::default(),
             end: CoveredEnd::of(line),
             redone: Redone::default(),
         }
@@ -577,13 +584,14 @@ impl<'a> Accepted<'a> {
     }
 
     fn page(&mut self, addr: PmAddr) {
-        (self.page_before, self.page) = (self.page, addr);
+        (self.page_before, self.page, self.is_written) = (self.page, addr, false);
     }
 
     /// An entry of the line that stands, with the blank lines that end a page: after the tail nothing is
     /// read.
     fn entry(&mut self, at: &Logged<'_>) {
-        if at.header.op_seq == self.op_seq {
+        if at.header.op_seq == self.op_seq && !self.is_written {
+            self.is_written = true;
             self.write_back(self.page_before, PAGE, Purpose::Log);
             self.write_back(self.page, up_to(self.tail, self.page), Purpose::Log);
         }
@@ -592,7 +600,7 @@ impl<'a> Accepted<'a> {
     /// Pages that an entry maps.
     fn map(&mut self, at: &Logged<'_>, first: u64, extent: Extent) {
         if at.header.op_seq == self.op_seq {
-            self.write_back(extent.addr, extent.pages * PAGE, Purpose::Data);
+            self.mapped.push(Mapping::of(first, extent));
         }
         if let Some(end) = &mut self.end {
             end.note(&Mapping::of(first, extent));
@@ -609,6 +617,9 @@ impl<'a> Accepted<'a> {
     }
 
     fn unmap(&mut self, pages: Range<u64>) {
+        if !self.mapped.all().is_empty() {
+            self.mapped.push(Mapping::hole(pages.clone()));
+        }
         if let Some(end) = &mut self.end {
             end.note(&Mapping::hole(pages));
         }
@@ -624,14 +635,19 @@ impl<'a> Accepted<'a> {
         Ok(())
     }
 
-    /// Writes the end of a file back too, where the line was stored with it, and bytes that were redone.
-    /// Says which were not.
+    /// Writes back what the operation has mapped, the end of a file where the line was stored with it, and bytes that
+    /// were redone. Says which were not.
     fn finish(
         mut self,
         id: &LogId,
         mappings: &Mappings,
         size: u64,
     ) -> Result<(Flushed, Vec<Owed>)> {
+        let mapped = std::mem::take(&mut self.mapped);
+        resolve(mapped.all(), &mut |_, extent| -> Result<()> {
+            self.write_back(extent.addr, extent.pages * PAGE, Purpose::Data);
+            Ok(())
+        })?;
         let mut owed = Vec::new();
         for piece in self.redone.owed(id, mappings, size)? {
             // Bytes that lie there may lie in the cache alone.
@@ -668,6 +684,7 @@ impl ScanFound {
 mod tests {
     use super::*;
     use crate::fixture::empty;
+    use novale_layout::{EntryHeader, EntryKind};
 
     /// They may lie in the cache of a process that died alone, and the entry that has them goes.
     #[test]
@@ -691,5 +708,28 @@ mod tests {
         assert_eq!(finish(&there), (0, 2));
         there[99] ^= 1;
         assert_eq!(finish(&there), (1, 2));
+    }
+
+    /// An image whose entries all mapped the same pages, made for it, kept a mount busy for hours.
+    #[test]
+    fn pages_are_written_back_once_however_many_entries_map_them() {
+        const PAGES: u64 = 12;
+        let pm = empty(1).into_pm();
+        let id = LogId::new(Seed::pool(&[0; 16]), Ino::ROOT, 1);
+        let extent = Extent { addr: PmAddr::new(0, 40 * PAGE), pages: PAGES };
+        let header = EntryHeader { op_seq: 7, lines: 1, kind: EntryKind::Write };
+        let mut accepted = Accepted::of(&pm, &CommitLine { op_seq: 7, ..CommitLine::default() });
+        let before = pm.counters();
+        accepted.page(PmAddr::new(0, 39 * PAGE));
+        for _ in 0..50 {
+            let at = Logged { addr: PmAddr::NULL, header, bytes: &[], is_first: false };
+            accepted.entry(&at);
+            accepted.map(&at, 0, extent);
+        }
+        let (pending, _) = accepted.finish(&id, &Mappings::default(), PAGE).unwrap();
+        pm.fence(pending).end();
+        // With the log's page, which ends at the tail: the line has none.
+        let of_log = up_to(PmAddr::NULL, PmAddr::new(0, 39 * PAGE)) / LINE;
+        assert_eq!((pm.counters() - before).write_backs(), PAGES * PAGE / LINE + of_log);
     }
 }
