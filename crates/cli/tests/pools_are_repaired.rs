@@ -6,10 +6,13 @@ mod support;
 
 use std::fs;
 use std::io::SeekFrom;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::process::Command;
 
 use support::{Scratch, novale, patch};
 
+/// The word that names the root's page, in the first table of inodes.
+const ROOT_WORD: u64 = (8 + 1) * 4096;
 /// The identity line of the root: inode 1 of the page after the directory's.
 const ROOT_IDENTITY: u64 = (8 + 2) * 4096 + 256;
 
@@ -39,6 +42,23 @@ fn what_needs_no_guess_is_mended_when_asked_for() {
     );
     assert!(novale(&["check", "--repair", "--yes", &slot]).ok().contains("no errors"));
     assert!(novale(&["check", &slot]).ok().contains("no errors"));
+}
+
+/// Pages that nobody has were read by the mapping, which gave each hole of the slot's file memory: all that a file that
+/// says to be long may ask for.
+#[test]
+fn a_dry_run_leaves_the_holes_of_a_slot() {
+    let scratch = Scratch::new();
+    let (whole, sparse) = (scratch.pool(), scratch.slot("sparse"));
+    patch(&whole, SeekFrom::Start(ROOT_WORD), &[0; 8]);
+    let copied = Command::new("cp").args(["--sparse=always", &whole, &sparse]).status().unwrap();
+    assert!(copied.success());
+    let before = fs::metadata(&sparse).unwrap().blocks();
+    let shown = novale(&["check", "--repair", "--dry-run", &sparse]);
+    assert!(shown.out.contains("is found, and named again"), "{}{}", shown.out, shown.err);
+    // The pool's own pages may be read where they are holes.
+    let after = fs::metadata(&sparse).unwrap().blocks();
+    assert!(after < before + 1024, "{before} blocks, then {after}");
 }
 
 #[test]

@@ -246,6 +246,13 @@ impl Pm {
         self.slot(slot).and_then(|found| found.file.as_ref())
     }
 
+    /// The next bytes of a slot from `from` on that are no hole of its file, in whole pages. Holes are zeros, and to
+    /// read them by the mapping takes memory of a tmpfs.
+    #[must_use]
+    pub fn data_from(&self, slot: u8, from: u64) -> Option<std::ops::Range<u64>> {
+        self.slot(slot)?.data_from(from)
+    }
+
     /// Which slots have failed, and whether this thread has lost anything by it.
     #[inline]
     #[must_use]

@@ -369,7 +369,7 @@ mod tasks {
     fn is_busy() {
         let path = file().with_file_name(format!("busy{}", std::process::id()));
         loop {
-            fs::write(&path, [1; 100_000]).unwrap();
+            fs::write(&path, vec![1; 100_000]).unwrap();
         }
     }
 

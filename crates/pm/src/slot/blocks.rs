@@ -4,6 +4,7 @@
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -12,7 +13,7 @@ use rustix::io::Errno;
 
 use super::io_error;
 use super::mapping::Mapping;
-use crate::{PmError, SlotMemory};
+use crate::{PAGE, PmError, SlotMemory};
 
 /// Bytes a call, so that a signal costs one step only.
 const STEP_BYTES: u64 = 64 << 20;
@@ -75,6 +76,20 @@ pub(super) fn ensure(
         }
     }
     Ok(())
+}
+
+/// The next bytes from `from` on, below `len`, that are no hole of the file. Where the file system can't tell, all of
+/// them are.
+pub(super) fn data_from(file: &File, from: u64, len: u64) -> Option<Range<u64>> {
+    let found = match seek(file, SeekFrom::Data(from)) {
+        Ok(start) => {
+            let end = seek(file, SeekFrom::Hole(start)).unwrap_or(len).min(len);
+            start - start % PAGE..end.next_multiple_of(PAGE)
+        }
+        Err(Errno::NXIO) => return None,
+        Err(_) => from..len,
+    };
+    (found.start < found.end.min(len)).then_some(found)
 }
 
 /// Whether `missing` bytes fit into `available`; a file system of 0 blocks is a tmpfs without limit.

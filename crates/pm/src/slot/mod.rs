@@ -12,6 +12,7 @@ mod source;
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use mapping::{Mapping, Share};
@@ -111,6 +112,16 @@ impl Slot {
     /// Whether it stands in the place of a slot that is not there.
     pub(crate) fn is_absent(&self) -> bool {
         self.is_absent
+    }
+
+    /// See [`Pm::data_from`](crate::Pm::data_from).
+    pub(crate) fn data_from(&self, from: u64) -> Option<Range<u64>> {
+        match (&self.file, self.kind) {
+            (Some(file), SlotKind::File | SlotKind::DaxFile) => {
+                blocks::data_from(file, from, self.len())
+            }
+            _ => (from < self.len()).then(|| from..self.len()),
+        }
     }
 
     /// What memory its bytes are in.

@@ -634,13 +634,23 @@ impl Gathered {
         self.sharing = sharing;
     }
 
-    /// The pages that nobody has.
-    pub(super) fn unmarked<'a>(&'a self, pool: &'a Pool) -> impl Iterator<Item = PmAddr> + 'a {
+    /// The pages that nobody has, but for holes of a slot's file.
+    pub(super) fn unmarked<'a>(
+        &'a self,
+        pm: &'a Pm,
+        pool: &'a Pool,
+    ) -> impl Iterator<Item = PmAddr> + 'a {
         pool.slots_there().flat_map(move |(header, _)| {
             let free = move |page: &u64| {
                 self.marks.word(header.index.into(), page / 64) >> (page % 64) & 1 == 0
             };
-            let pages = (FIRST_FREE_PAGE..header.pages - 1).filter(free);
+            let (mut at, end) = (FIRST_FREE_PAGE * PAGE, (header.pages - 1) * PAGE);
+            let data = std::iter::from_fn(move || {
+                let found = pm.data_from(header.index, at).filter(|found| found.start < end)?;
+                at = found.end;
+                Some(found.start / PAGE..found.end.min(end) / PAGE)
+            });
+            let pages = data.flatten().filter(free);
             pages.map(|page| PmAddr::new(header.index, page * PAGE))
         })
     }
@@ -648,7 +658,7 @@ impl Gathered {
     /// The pages that nobody has and that have inodes in them, by the blocks of 16 numbers of those.
     pub(super) fn unmarked_blocks(&self, pm: &Pm, pool: &Pool) -> BTreeMap<u64, Vec<PmAddr>> {
         let mut found: BTreeMap<u64, Vec<PmAddr>> = BTreeMap::new();
-        for page in self.unmarked(pool) {
+        for page in self.unmarked(pm, pool) {
             for block in media::blocks_in(pm, pool.seed, page) {
                 found.entry(block).or_default().push(page);
             }

@@ -156,7 +156,7 @@ impl Sayings<'_> {
     /// Pages that nobody names, and that prove to be of the upper levels.
     fn proved_pages(&mut self, pool: &Pool, all: &Gathered) -> Vec<Proved> {
         let mut proved = Vec::new();
-        for at in all.unmarked(pool) {
+        for at in all.unmarked(self.pm, pool) {
             let table = self.says(at, Level::Table).map(NamedPages::Table);
             let names = table.or_else(|| self.says(at, Level::Second).map(NamedPages::Second));
             proved.extend(names.map(|names| (at, names)));
