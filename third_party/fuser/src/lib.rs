@@ -83,6 +83,7 @@ pub use crate::session::SessionUnmounter;
 mod access_flags;
 mod bsd_file_flags;
 mod channel;
+mod crew;
 mod dev_fuse;
 /// Experimental APIs
 #[cfg(feature = "experimental")]

@@ -32,6 +32,7 @@ use crate::ReplyEmpty;
 use crate::Request;
 use crate::channel::Channel;
 use crate::channel::ChannelSender;
+use crate::crew::Crew;
 use crate::dev_fuse::DevFuse;
 use crate::ll;
 use crate::ll::Operation;
@@ -286,8 +287,11 @@ impl<FS: Filesystem> Session<FS> {
                 channels.push(ch.clone());
             }
         }
+        let source = ch.clone();
         channels.push(ch);
 
+        let crew = Arc::new(Crew::new(n_threads));
+        let watched = crew.clone();
         let mut threads = Vec::with_capacity(n_threads);
 
         for (i, ch) in channels.into_iter().enumerate() {
@@ -298,6 +302,8 @@ impl<FS: Filesystem> Session<FS> {
                 ch,
                 allowed,
                 session_owner,
+                crew: crew.clone(),
+                is_spare: false,
             };
             threads.push(
                 thread::Builder::new()
@@ -305,6 +311,27 @@ impl<FS: Filesystem> Session<FS> {
                     .spawn(move || event_loop.event_loop())?,
             );
         }
+        let watching = {
+            let (crew, filesystem) = (crew.clone(), filesystem.clone());
+            let make = move || {
+                let thread_name = "fuser-spare".to_string();
+                let event_loop = SessionEventLoop {
+                    thread_name: thread_name.clone(),
+                    filesystem: filesystem.clone(),
+                    // Of who may not open the device any more the threads share a descriptor.
+                    ch: source.clone_fd().unwrap_or_else(|_| source.clone()),
+                    allowed,
+                    session_owner,
+                    crew: crew.clone(),
+                    is_spare: true,
+                };
+                let builder = thread::Builder::new().name(thread_name);
+                builder.spawn(move || event_loop.event_loop())
+            };
+            let builder = thread::Builder::new().name("fuser-crew".to_string());
+            let crew = watched.clone();
+            builder.spawn(move || crew.watch(make))?
+        };
 
         let mut reply: io::Result<()> = Ok(());
         for thread in threads {
@@ -319,6 +346,10 @@ impl<FS: Filesystem> Session<FS> {
                     reply = Err(e);
                 }
             }
+        }
+        watched.end();
+        if watching.join().is_err() {
+            return Err(io::Error::other("a spare thread panicked"));
         }
 
         let Some(filesystem) = Arc::get_mut(&mut filesystem) else {
@@ -518,6 +549,9 @@ pub(crate) struct SessionEventLoop<FS: Filesystem> {
     pub(crate) filesystem: Arc<FilesystemHolder<FS>>,
     pub(crate) allowed: SessionACL,
     pub(crate) session_owner: Uid,
+    pub(crate) crew: Arc<Crew>,
+    /// One that is there while all others are busy.
+    pub(crate) is_spare: bool,
 }
 
 impl<FS: Filesystem> SessionEventLoop<FS> {
@@ -537,7 +571,12 @@ impl<FS: Filesystem> SessionEventLoop<FS> {
                             req.reply::<ReplyEmpty>().ok();
                             return Ok(());
                         } else {
-                            req.dispatch(self)
+                            self.crew.begin();
+                            req.dispatch(self);
+                            if self.crew.finish() && self.is_spare {
+                                self.crew.leave();
+                                return Ok(());
+                            }
                         }
                     }
                     // Quit loop on illegal request

@@ -13,8 +13,10 @@ pub(crate) mod signals;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
 use support::{Scratch, Stopped, facts, novale, program};
 
 /// Where a task finds the mount point.
@@ -104,6 +106,33 @@ pub(crate) fn runs_with_the_daemon(name: &str) {
     let Some((scratch, slot)) = mounted(name) else { return };
     succeeds(&task(&scratch, name).output().unwrap());
     is_whole(&scratch, &slot);
+}
+
+/// Stops a program while it has a file's lock, to which it writes all the time. Returns a process that appends to the
+/// file, and waits for that.
+pub(crate) fn stop_holding(process: Pid, held: &Path) -> Child {
+    let stop = |_| {
+        kill_process(process, Signal::STOP).unwrap();
+        let mut waits = append(held);
+        let mut has_ended = || {
+            std::thread::sleep(Duration::from_millis(10));
+            waits.try_wait().unwrap().is_some()
+        };
+        if !(0..20).any(|_| has_ended()) {
+            return Some(waits);
+        }
+        kill_process(process, Signal::CONT).unwrap();
+        std::thread::yield_now();
+        None
+    };
+    // It has the lock most of the time.
+    (0..1000).find_map(stop).unwrap()
+}
+
+/// Appends to a file, in another process.
+pub(crate) fn append(file: &Path) -> Child {
+    let mut append = Command::new("sh");
+    append.args(["-c", "echo text >> \"$0\""]).arg(file).stdin(Stdio::null()).spawn().unwrap()
 }
 
 /// Waits for a child of this process; its status.

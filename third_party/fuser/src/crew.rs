@@ -1,0 +1,94 @@
+//! More threads where all of them wait inside the filesystem.
+//!
+//! Not part of the published crate: see README.md.
+
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+
+/// For so long all threads are busy, and none has finished a request, before there is another one.
+const PATIENCE: Duration = Duration::from_millis(100);
+/// The same where there are such already: what comes waits too.
+const PATIENCE_AGAIN: Duration = Duration::from_millis(10);
+/// So many more at most.
+const SPARE_MAX: usize = 256;
+/// A finished request, in the upper half of the state.
+const FINISHED: u64 = 1 << 32;
+
+/// How many threads wait for a request, and how many requests have been finished, in a lower and an upper half.
+pub(crate) struct Crew {
+    state: AtomicU64,
+    /// Threads that there always are.
+    least: u32,
+    has_ended: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Crew {
+    pub(crate) fn new(threads: usize) -> Self {
+        let least = u32::try_from(threads).unwrap_or(u32::MAX);
+        Self {
+            state: AtomicU64::new(least.into()),
+            least,
+            has_ended: Mutex::new(false),
+            changed: Condvar::new(),
+        }
+    }
+
+    /// A thread has a request.
+    pub(crate) fn begin(&self) {
+        if self.state.fetch_sub(1, Ordering::SeqCst) as u32 == 1 {
+            let _waiting_or_not_yet = self.has_ended.lock();
+            self.changed.notify_one();
+        }
+    }
+
+    /// It has finished it. Whether there are more threads without one than there are to be.
+    pub(crate) fn finish(&self) -> bool {
+        self.state.fetch_add(FINISHED + 1, Ordering::SeqCst) as u32 >= self.least
+    }
+
+    /// A thread that [`Crew::finish`] has told so ends.
+    pub(crate) fn leave(&self) {
+        self.state.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Until [`Crew::end`], makes a thread each time when all have been busy for a while; comes back when those have
+    /// ended.
+    pub(crate) fn watch(&self, mut make: impl FnMut() -> io::Result<JoinHandle<io::Result<()>>>) {
+        let mut made = Vec::new();
+        let mut has_ended = self.has_ended.lock();
+        while !*has_ended {
+            made.retain(|thread: &JoinHandle<_>| !thread.is_finished());
+            let before = self.state.load(Ordering::SeqCst);
+            if before as u32 != 0 {
+                self.changed.wait(&mut has_ended);
+                continue;
+            }
+            let patience = if made.is_empty() { PATIENCE } else { PATIENCE_AGAIN };
+            self.changed.wait_for(&mut has_ended, patience);
+            let are_waiting = !*has_ended && self.state.load(Ordering::SeqCst) == before;
+            if are_waiting && made.len() < SPARE_MAX {
+                self.state.fetch_add(1, Ordering::SeqCst);
+                match make() {
+                    Ok(thread) => made.push(thread),
+                    Err(_) => self.leave(),
+                }
+            }
+        }
+        drop(has_ended);
+        drop(make);
+        for thread in made {
+            // What it says of the device, the others say too.
+            let _ended = thread.join();
+        }
+    }
+
+    pub(crate) fn end(&self) {
+        *self.has_ended.lock() = true;
+        self.changed.notify_one();
+    }
+}
