@@ -10,7 +10,12 @@
 
 mod harness;
 
-use harness::{is_whole, mounted, succeeds, task};
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use harness::{is_whole, mounted, stop_holding, succeeds, task};
+use rustix::process::{Pid, Signal, kill_process};
 
 fn all_are_open(name: &str) {
     let Some((scratch, slot)) = mounted(name) else { return };
@@ -70,18 +75,40 @@ fn a_child_that_only_computes_keeps_nobody_out() {
     all_are_open("computes");
 }
 
-/// Whoever had waited for a process looked whether others at work were alive, by `/proc` at the lowest number that was
-/// free for a moment. A file that another thread put there was closed.
+/// Whether others are alive was looked up by `/proc`, at the lowest number that was free for a moment. A file that
+/// another thread put there was closed. The one who has waited for a process looked so.
 #[test]
 fn a_number_is_free_while_another_thread_waits_for_a_process() {
-    let Some((scratch, slot)) = mounted("a_number_is_free") else { return };
-    let busy = [(); 2].map(|()| task(&scratch, "is_busy").spawn().unwrap());
-    let waits = task(&scratch, "waits").output().unwrap();
-    for mut other in busy {
+    puts_files_beside("a_number_is_free_by_a_process", "waits", |_, _| ());
+}
+
+/// Who waits for a lock does, again and again.
+#[test]
+fn a_number_is_free_while_another_thread_waits_for_a_lock() {
+    puts_files_beside("a_number_is_free_by_a_lock", "waits_for_a_lock", |busy, contended| {
+        let mut waits = stop_holding(busy, contended);
+        // A lock that nobody gives back is looked at a hundred times a second.
+        std::thread::sleep(Duration::from_millis(200));
+        kill_process(busy, Signal::CONT).unwrap();
+        assert!(waits.wait().unwrap().success());
+    });
+}
+
+/// Has a program put files at free numbers, beside two that write, and disturbs the first of these meanwhile.
+fn puts_files_beside(test: &str, name: &str, disturb: impl Fn(Pid, &Path)) {
+    let Some((scratch, slot)) = mounted(test) else { return };
+    let mut busy = [(); 2].map(|()| task(&scratch, "is_busy").spawn().unwrap());
+    let mut puts = task(&scratch, name);
+    let mut puts = puts.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    while puts.try_wait().unwrap().is_none() {
+        disturb(Pid::from_child(&busy[0]), &scratch.in_dir("contended"));
+        std::thread::yield_now();
+    }
+    for other in &mut busy {
         other.kill().unwrap();
         other.wait().unwrap();
     }
-    succeeds(&waits);
+    succeeds(&puts.wait_with_output().unwrap());
     is_whole(&scratch, &slot);
 }
 
@@ -89,11 +116,13 @@ mod tasks {
     use std::fs::{self, OpenOptions};
     use std::io::Read;
     use std::os::fd::AsRawFd;
+    use std::os::unix::fs::FileExt;
     use std::os::unix::net::UnixStream;
     use std::os::unix::process::CommandExt;
     use std::path::{Path, PathBuf};
     use std::process::Command;
     use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+    use std::time::Duration;
 
     use super::harness::{PLACE, signals};
 
@@ -106,6 +135,11 @@ mod tasks {
 
     fn file() -> PathBuf {
         PathBuf::from(std::env::var_os(PLACE).unwrap()).join("replaced")
+    }
+
+    fn contended() -> fs::File {
+        let path = file().with_file_name("contended");
+        OpenOptions::new().write(true).create(true).truncate(false).open(path).unwrap()
     }
 
     fn replace(path: &Path) -> u32 {
@@ -367,9 +401,9 @@ mod tasks {
     #[test]
     #[ignore = "a task of another test"]
     fn is_busy() {
-        let path = file().with_file_name(format!("busy{}", std::process::id()));
+        let contended = contended();
         loop {
-            fs::write(&path, vec![1; 100_000]).unwrap();
+            contended.write_all_at(&[1; 10_000], 0).unwrap();
         }
     }
 
@@ -380,28 +414,41 @@ mod tasks {
     #[test]
     #[ignore = "a task of another test"]
     fn waits() {
+        let mut stack = vec![0_u8; 1 << 16];
+        let top = stack.as_mut_ptr_range().end.addr();
+        let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
+        put_files_beside(|| {
+            let (top, none) = (top as *mut libc::c_void, std::ptr::null_mut());
+            ends_well(unsafe { libc::clone(ends, top, flags, none) });
+        });
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn waits_for_a_lock() {
+        let contended = contended();
+        put_files_beside(|| assert_eq!(contended.write_at(b"text", 0).unwrap(), 4));
+    }
+
+    /// Puts a file at each free number, while another thread does something again and again.
+    fn put_files_beside(again: impl Fn() + Sync) {
         let has_ended = AtomicBool::new(false);
         let file = fs::File::create(file()).unwrap();
+        let from = file.as_raw_fd() + 1;
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                let mut stack = vec![0_u8; 1 << 16];
-                let top = stack.as_mut_ptr_range().end.cast();
-                let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
                 while !has_ended.load(Ordering::Relaxed) {
-                    ends_well(unsafe { libc::clone(ends, top, flags, std::ptr::null_mut()) });
+                    again();
                 }
             });
-            // From the first on that is free.
-            let from = file.as_raw_fd();
-            for number in from + 1..1000 {
-                while unsafe { libc::dup2(from, number) } != number {}
-                std::thread::sleep(std::time::Duration::from_micros(100));
+            for number in from..1000 {
+                while unsafe { libc::dup2(file.as_raw_fd(), number) } != number {}
+                std::thread::sleep(Duration::from_millis(2));
             }
             has_ended.store(true, Ordering::Relaxed);
-            let is_there =
-                |number: &i32| Path::new(&format!("/proc/self/fdinfo/{number}")).exists();
-            let lost: Vec<i32> = (from + 1..1000).filter(|number| !is_there(number)).collect();
-            assert!(lost.is_empty(), "{lost:?}");
         });
+        let is_there = |number: &i32| Path::new(&format!("/proc/self/fdinfo/{number}")).exists();
+        let lost: Vec<i32> = (from..1000).filter(|number| !is_there(number)).collect();
+        assert!(lost.is_empty(), "{lost:?}");
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use rustix::fs::{Dir, Mode, OFlags};
@@ -14,6 +15,25 @@ const PROC_BYTES: usize = 2048;
 /// The calling process, as it was asked for last: its number, and when it was started. A child of it has
 /// another number.
 static OWN: (AtomicU32, AtomicU64) = (AtomicU32::new(0), AtomicU64::new(0));
+
+/// Calls a function where what it opens has no number of this process.
+pub type Apart = fn(&mut dyn FnMut());
+
+static APART: OnceLock<Apart> = OnceLock::new();
+
+/// From now on this process looks at others by `apart` alone: a library inside a program, whose other threads count on
+/// numbers of descriptors that they know to be free, or close what they find.
+pub fn look_apart(apart: Apart) {
+    APART.get_or_init(|| apart);
+}
+
+/// What a look at another process comes to.
+fn seen<T>(look: impl FnOnce() -> Option<T>) -> Option<T> {
+    let Some(apart) = APART.get() else { return look() };
+    let (mut look, mut seen) = (Some(look), None);
+    apart(&mut || seen = look.take().and_then(|look| look()));
+    seen
+}
 
 /// What names a process for good: its number and when it was started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -62,8 +82,7 @@ impl PidInfo {
     /// As [`PidInfo::is_alive`], but for one that is being killed, which may still be there.
     #[must_use]
     pub fn is_there(&self) -> bool {
-        // Who asks lives. Threads that wait for each other open nothing: the program would find a
-        // descriptor that is not its own by a number that it has closed.
+        // Who asks lives. Threads that wait for each other ask for nothing.
         if self.pid == std::process::id() && OWN.0.load(Ordering::Acquire) == self.pid {
             let own = OWN.1.load(Ordering::Acquire);
             return self.start_time == own || self.start_time == 0 || own == 0;
@@ -114,7 +133,7 @@ fn namespace(path: &str) -> u64 {
 fn is_being_killed(pid: u32) -> bool {
     // One that was blocked may run for a moment before a signal on it shows; one that is seen
     // blocked after that comes back to its program no more. So all are looked at twice.
-    (0..2).all(|_| every_thread_is_being_killed(pid).unwrap_or(false))
+    (0..2).all(|_| seen(|| every_thread_is_being_killed(pid)).unwrap_or(false))
 }
 
 fn every_thread_is_being_killed(pid: u32) -> Option<bool> {
@@ -174,7 +193,7 @@ struct Stat {
 }
 
 fn stat(pid: u32) -> Option<Stat> {
-    let text = read(&format!("/proc/{pid}/stat")).ok()?;
+    let text = seen(|| read(&format!("/proc/{pid}/stat")).ok())?;
     let text = String::from_utf8_lossy(&text);
     // The second field is the program's name in parentheses, which may contain anything.
     let (_, rest) = text.rsplit_once(')')?;

@@ -29,6 +29,7 @@ use novale_pm::{Device, Pm, PmError, PmOptions, SlotLock, SlotSpec};
 
 pub use arena_file::{ABI, ArenaFile, remove_arenas_of_dead};
 pub use error::JoinError;
+pub use novale_arena::look_apart;
 
 use crate::costs::measure_costs;
 use crate::wall_clock_ns;

@@ -4,6 +4,7 @@
 //! time, and again in the child of a fork, which the records in the arena must not take for its
 //! parent: a page that the kernel wipes in children says so.
 
+mod apart;
 pub(crate) mod facts;
 pub(crate) mod helper;
 pub(crate) mod places;
@@ -17,7 +18,9 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use novale_core::{Ctx, Fs, HoldId, Ino, SlotOpener};
-use novale_posix::join::{JoinError, Joined, SLOTS_TOLD, is_served, join_from, open_coming};
+use novale_posix::join::{
+    JoinError, Joined, SLOTS_TOLD, is_served, join_from, look_apart, open_coming,
+};
 use novale_posix::report::Why;
 
 use crate::base::lock::Lock;
@@ -383,6 +386,7 @@ fn slots_now(mount: &Mount) -> Option<Vec<PathBuf>> {
 /// Joins, and keeps the descriptors from the program. Until then another thread that closes numbers which
 /// it has not opened may close these: it is done again then.
 fn join_undisturbed(slots: &[PathBuf]) -> Result<Joined, JoinError> {
+    look_apart(apart::apart);
     let attempt = || -> Result<Joined, JoinError> {
         limits::out_of_the_way(|high| {
             let joined = join_from(slots, high, slot_opener())?;
