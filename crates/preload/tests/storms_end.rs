@@ -104,6 +104,15 @@ fn of_signals_that_come_at_once_each_is_handled_outside_of_calls() {
     is_whole(&scratch, &slot);
 }
 
+/// A signal that comes in the middle of a call is queued again. Where others had taken its place in the queue it was lost.
+#[test]
+fn of_signals_at_the_limit_of_queued_ones_each_is_handled() {
+    let Some((scratch, slot)) = mounted("of_signals_at_the_limit") else { return };
+    let mut queued = task(&scratch, "at_the_limit");
+    succeeds(&queued.stdout(Stdio::piped()).stderr(Stdio::piped()).output().unwrap());
+    is_whole(&scratch, &slot);
+}
+
 /// A signal that came just before the kernel's part of `execve` was put off, and the next program found all
 /// signals blocked.
 #[test]
@@ -404,7 +413,6 @@ mod tasks {
 
     /// How often each of the signals that are queued at once came.
     static QUEUED: [AtomicU32; 2] = [const { AtomicU32::new(0) }; 2];
-    const QUEUED_TIMES: u32 = 200;
 
     /// Counts a signal if its handler finds an open file.
     extern "C" fn finds_its_file(signal: i32) {
@@ -430,13 +438,27 @@ mod tasks {
     #[ignore = "a task of another test"]
     fn at_once() {
         share_a_processor();
+        assert_eq!(came_of(&[0, 1], 200, std::time::Duration::from_micros(100)), [200, 200]);
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn at_the_limit() {
+        let limit = libc::rlimit { rlim_cur: 5, rlim_max: 5 };
+        let set = unsafe { libc::setrlimit(libc::RLIMIT_SIGPENDING, &raw const limit) };
+        assert_eq!(set, 0);
+        assert_eq!(came_of(&[0], 5000, std::time::Duration::ZERO), [5000, 0]);
+    }
+
+    /// Sends signals of these numbers, each so often, to this thread, which writes; how many came.
+    fn came_of(numbers: &[i32], times: u32, between: std::time::Duration) -> [u32; 2] {
         let place = PathBuf::from(std::env::var_os(PLACE).unwrap());
         fs::write(place.join("read"), b"x").unwrap();
         let read = fs::File::open(place.join("read")).unwrap();
         LOG.store(read.as_raw_fd(), Ordering::Relaxed);
         let written = fs::File::create(place.join("written")).unwrap();
-        let signals = [0, 1].map(|number| libc::SIGRTMIN() + number);
-        for signal in signals {
+        let signals = || numbers.iter().map(|number| libc::SIGRTMIN() + number);
+        for signal in signals() {
             let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
             action.sa_sigaction = finds_its_file as *const () as usize;
             let set = unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) };
@@ -444,12 +466,12 @@ mod tasks {
         }
         let (to, is_over) = (unsafe { libc::pthread_self() }, AtomicBool::new(false));
         let send = || {
-            for _ in 0..QUEUED_TIMES {
-                for signal in signals {
+            for _ in 0..times {
+                for signal in signals() {
                     let value = libc::sigval { sival_ptr: std::ptr::null_mut() };
                     while unsafe { libc::pthread_sigqueue(to, signal, value) } == libc::EAGAIN {}
                 }
-                std::thread::sleep(std::time::Duration::from_micros(100));
+                std::thread::sleep(between);
             }
             is_over.store(true, Ordering::Relaxed);
         };
@@ -461,8 +483,7 @@ mod tasks {
         });
         // What is left comes at the latest with the end of a call.
         written.write_all_at(&[1; 5000], 0).unwrap();
-        let came = QUEUED.each_ref().map(|times| times.load(Ordering::Relaxed));
-        assert_eq!(came, [QUEUED_TIMES; 2]);
+        QUEUED.each_ref().map(|times| times.load(Ordering::Relaxed))
     }
 
     const STARTS: u32 = 60;

@@ -397,13 +397,26 @@ unsafe fn put_off(
     thread.signal.store(signal.cast_unsigned(), Ordering::Relaxed);
 }
 
-/// Has a signal come to the calling thread once more, which has it blocked.
+/// How often a signal is queued again where no more may be queued: others take what room there is.
+const QUEUE_ATTEMPTS: u32 = 1000;
+
+/// Has a signal come to the calling thread once more, which has it blocked. Where no more may be queued
+/// (`RLIMIT_SIGPENDING`), it comes as one by `kill`, without what was sent with it, and is one with others of its
+/// number that come so.
 fn queue(signal: u32, info: &[u64; 16]) {
-    let (process, this) = (sys!(libc::SYS_getpid), sys!(libc::SYS_gettid));
-    let queued = sys!(libc::SYS_rt_tgsigqueueinfo, process, this, signal, info.as_ptr());
-    if queued != 0 {
-        sys!(libc::SYS_tgkill, process, this, signal);
+    const CODE: u64 = 0xffff_ffff;
+    if !is_queued(signal, info) {
+        let mut sent = *info;
+        // `si_code`, the third word of 32 bits; 0 is SI_USER.
+        sent[1] &= !CODE;
+        is_queued(signal, &sent);
     }
+}
+
+/// The same where there is room for it.
+fn is_queued(signal: u32, info: &[u64; 16]) -> bool {
+    let (process, this) = (sys!(libc::SYS_getpid), sys!(libc::SYS_gettid));
+    sys!(libc::SYS_rt_tgsigqueueinfo, process, this, signal, info.as_ptr()) == 0
 }
 
 /// Queues the signal that was put off; it stays blocked until the entry sets the old mask. Runs on
@@ -418,6 +431,18 @@ pub(crate) extern "C" fn novale_queue_again() {
     let mut info = [0; 16];
     for (to, from) in info.iter_mut().zip(&thread.info) {
         *to = from.load(Ordering::Relaxed);
+    }
+    let mask = thread.mask.load(Ordering::Relaxed);
+    for _ in 0..QUEUE_ATTEMPTS {
+        if is_queued(signal, &info) {
+            return;
+        }
+        // Those come first that have the room, as far as this thread is outside.
+        if thread.depth.load(Ordering::Relaxed) == 0 {
+            set_mask(mask);
+            set_mask(!FAULTS);
+            thread.mask.store(mask, Ordering::Relaxed);
+        }
     }
     queue(signal, &info);
 }
