@@ -6,7 +6,7 @@ mod support;
 
 use std::fs;
 use std::io::SeekFrom;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, lchown, symlink};
 use std::process::Command;
 
 use support::{Scratch, novale, patch};
@@ -84,7 +84,19 @@ fn what_is_given_up_is_kept_first() {
             && format!("{}{}", refused.out, refused.err).contains("others may write there")
     );
     fs::set_permissions(&pieces, fs::Permissions::from_mode(0o755)).unwrap();
-    std::os::unix::fs::symlink(scratch.slot("victim"), &piece).unwrap();
+    // Only root may make a link another user's.
+    if rustix::process::geteuid().is_root() {
+        let link = scratch.slot("link");
+        symlink(&pieces, &link).unwrap();
+        lchown(&link, Some(65534), Some(65534)).unwrap();
+        let below = format!("{link}/below");
+        for dir in [&link, &below] {
+            let refused = novale(&["check", "--repair=salvage", "--yes", "--save", dir, &slot]);
+            assert!(refused.code != 1 && refused.err.contains("a symbolic link of another user's"));
+        }
+        assert_eq!(fs::read_dir(&pieces).unwrap().count(), 0);
+    }
+    symlink(scratch.slot("victim"), &piece).unwrap();
     assert!(novale(&salvage).code != 1 && !fs::exists(scratch.slot("victim")).unwrap());
     fs::remove_file(&piece).unwrap();
     let done = novale(&salvage);

@@ -3,20 +3,21 @@
 
 use std::fs::{DirBuilder, File};
 use std::io::{IsTerminal, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use anyhow::{Context, Result, bail};
 use novale_core::repair::{Effort, Help, RepairReport, SavedPiece, repair};
 use novale_pm::PmOptions;
-use rustix::fs::OFlags;
+use rustix::fs::{Mode, OFlags, openat};
 use serde::Serialize;
 
 use super::{CANNOT_RUN, CLEAN, CheckFacts, ERRORS_LEFT, REPAIRED, WRONG_CALL, facts, place, show};
 use crate::base::args::{CheckArgs, EffortArg};
 use crate::base::progress::{AllCpus, Bar};
 use crate::holders::holder;
+use crate::pools::locked::follow;
 use crate::pools::{remaining, slots};
 
 /// What a repair did, as JSON shows it.
@@ -128,8 +129,14 @@ fn words(what: &str, gives_up: bool) -> String {
 fn save(dir: &Path, piece: &SavedPiece<'_>) -> Result<()> {
     let own = rustix::process::geteuid().as_raw();
     let shown = || dir.display().to_string();
-    DirBuilder::new().recursive(true).mode(0o700).create(dir).with_context(shown)?;
-    let folder = dir.metadata().with_context(shown)?;
+    let whole = std::path::absolute(dir).with_context(shown)?;
+    // Nothing is made where another user's link leads.
+    if let Some(there) = whole.ancestors().find(|path| path.symlink_metadata().is_ok()) {
+        follow(there)?;
+    }
+    DirBuilder::new().recursive(true).mode(0o700).create(&whole).with_context(shown)?;
+    let opened = follow(&whole)?;
+    let folder = opened.metadata().with_context(shown)?;
     if ![0, own].contains(&folder.uid()) || folder.mode() & 0o1002 == 0o002 {
         bail!(
             "{}: others may write there, and what is kept is of all users: name another one",
@@ -137,13 +144,13 @@ fn save(dir: &Path, piece: &SavedPiece<'_>) -> Result<()> {
         );
     }
     let name = format!("inode-{}-slot-{}-{:#x}", piece.ino, piece.at.slot(), piece.at.byte());
-    let path = dir.join(name);
+    let path = dir.join(&name);
     let shown = || path.display().to_string();
     // Of a call that was cut off it may be there.
-    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    let mut open = File::options();
-    open.write(true).create(true).mode(0o600).custom_flags(flags.bits().cast_signed());
-    let mut file = open.open(&path).with_context(shown)?;
+    let flags =
+        OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let mode = Mode::RUSR | Mode::WUSR;
+    let mut file = File::from(openat(&opened, &name, flags, mode).with_context(shown)?);
     let found = file.metadata().with_context(shown)?;
     if !found.is_file() || found.uid() != own || found.nlink() > 1 {
         bail!("{} is no file of an earlier call: name another folder", shown());
