@@ -141,6 +141,12 @@ fn what_keeps_a_program_from_running_directly_is_said() {
     refused(&["--mount", &dir], &["is not shared", "-o direct"], &as_is);
     novale(&["umount", &dir]).ok();
     novale(&["mount", "-o", "direct", &slot, &dir]).ok();
+    let other = Path::new(&slot).with_file_name("other");
+    fs::create_dir(&other).unwrap();
+    let other = other.to_str().unwrap();
+    novale(&["mount", &slot, other]).ok();
+    refused(&["--mount", other], &[other, "shows the mount at", &dir, "name that one"], &as_is);
+    assert!(novale(&["umount", other]).err.contains("it is mounted at"));
     refused(&["--mount", &dir], &["libnovale_preload.so", "NOVALE_PRELOAD"], &|command| {
         // Neither beside this copy nor where packages have it.
         let copy = Path::new(&slot).with_file_name("novale");

@@ -277,7 +277,13 @@ fn named_mounts(dirs: &[PathBuf]) -> Result<Vec<Shared>> {
                     "{dir} is another user's mount: only that user's programs share it"
                 );
             }
-            not_shared(&mount.target)
+            match table.whole(mount.device).filter(|whole| whole.target != mount.target) {
+                Some(whole) => {
+                    let (here, there) = (mount.target.display(), whole.target.display());
+                    anyhow!("{here} shows the mount at {there}, or a part of it: name that one")
+                }
+                None => not_shared(&mount.target),
+            }
         })
     };
     dirs.iter().map(named).collect()
