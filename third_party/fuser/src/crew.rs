@@ -23,8 +23,15 @@ pub(crate) struct Crew {
     state: AtomicU64,
     /// Threads that there always are.
     least: u32,
-    has_ended: Mutex<bool>,
+    watch: Mutex<Watch>,
     changed: Condvar,
+}
+
+#[derive(Default)]
+struct Watch {
+    /// Nobody waits for a request now, or may not: who watches sleeps until then.
+    is_asleep: bool,
+    has_ended: bool,
 }
 
 impl Crew {
@@ -33,15 +40,14 @@ impl Crew {
         Self {
             state: AtomicU64::new(least.into()),
             least,
-            has_ended: Mutex::new(false),
+            watch: Mutex::default(),
             changed: Condvar::new(),
         }
     }
 
-    /// A thread has a request.
+    /// A thread has a request, or ends.
     pub(crate) fn begin(&self) {
-        if self.state.fetch_sub(1, Ordering::SeqCst) as u32 == 1 {
-            let _waiting_or_not_yet = self.has_ended.lock();
+        if self.state.fetch_sub(1, Ordering::SeqCst) as u32 == 1 && self.watch.lock().is_asleep {
             self.changed.notify_one();
         }
     }
@@ -51,35 +57,32 @@ impl Crew {
         self.state.fetch_add(FINISHED + 1, Ordering::SeqCst) as u32 >= self.least
     }
 
-    /// A thread that [`Crew::finish`] has told so ends.
-    pub(crate) fn leave(&self) {
-        self.state.fetch_sub(1, Ordering::SeqCst);
-    }
-
     /// Until [`Crew::end`], makes a thread each time when all have been busy for a while; comes back when those have
     /// ended.
     pub(crate) fn watch(&self, mut make: impl FnMut() -> io::Result<JoinHandle<io::Result<()>>>) {
         let mut made = Vec::new();
-        let mut has_ended = self.has_ended.lock();
-        while !*has_ended {
+        let mut watch = self.watch.lock();
+        while !watch.has_ended {
             made.retain(|thread: &JoinHandle<_>| !thread.is_finished());
+            watch.is_asleep = true;
             let before = self.state.load(Ordering::SeqCst);
             if before as u32 != 0 {
-                self.changed.wait(&mut has_ended);
+                self.changed.wait(&mut watch);
                 continue;
             }
+            watch.is_asleep = false;
             let patience = if made.is_empty() { PATIENCE } else { PATIENCE_AGAIN };
-            self.changed.wait_for(&mut has_ended, patience);
-            let are_waiting = !*has_ended && self.state.load(Ordering::SeqCst) == before;
+            let is_over = self.changed.wait_for(&mut watch, patience).timed_out();
+            let are_waiting = is_over && self.state.load(Ordering::SeqCst) == before;
             if are_waiting && made.len() < SPARE_MAX {
                 self.state.fetch_add(1, Ordering::SeqCst);
                 match make() {
                     Ok(thread) => made.push(thread),
-                    Err(_) => self.leave(),
+                    Err(_) => drop(self.state.fetch_sub(1, Ordering::SeqCst)),
                 }
             }
         }
-        drop(has_ended);
+        drop(watch);
         drop(make);
         for thread in made {
             // What it says of the device, the others say too.
@@ -88,7 +91,7 @@ impl Crew {
     }
 
     pub(crate) fn end(&self) {
-        *self.has_ended.lock() = true;
+        self.watch.lock().has_ended = true;
         self.changed.notify_one();
     }
 }

@@ -348,6 +348,10 @@ impl<FS: Filesystem> Session<FS> {
             }
         }
         watched.end();
+        if reply.is_err() {
+            // The device is there still, and spare threads may wait for its next request.
+            return reply;
+        }
         if watching.join().is_err() {
             return Err(io::Error::other("a spare thread panicked"));
         }
@@ -555,7 +559,16 @@ pub(crate) struct SessionEventLoop<FS: Filesystem> {
 }
 
 impl<FS: Filesystem> SessionEventLoop<FS> {
+    /// Serves requests; who ends by an error does not wait for one any more.
     fn event_loop(&self) -> io::Result<()> {
+        let served = self.serve();
+        if served.is_err() {
+            self.crew.begin();
+        }
+        served
+    }
+
+    fn serve(&self) -> io::Result<()> {
         // Buffer for receiving requests from the kernel. Only one is allocated and
         // it is reused immediately after dispatching to conserve memory and allocations.
         let mut buf = FuseReadBuf::new();
@@ -574,7 +587,7 @@ impl<FS: Filesystem> SessionEventLoop<FS> {
                             self.crew.begin();
                             req.dispatch(self);
                             if self.crew.finish() && self.is_spare {
-                                self.crew.leave();
+                                self.crew.begin();
                                 return Ok(());
                             }
                         }
