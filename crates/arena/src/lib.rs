@@ -24,7 +24,7 @@ mod memory;
 mod tables;
 
 pub use base::error::{ArenaError, BadOffset, Full, LockError};
-pub use base::liveness::{Apart, ClientInfo, PidInfo, look_apart};
+pub use base::liveness::{ClientInfo, PidInfo, look_seldom};
 pub use base::off::Off;
 pub use base::sync::{Owner, SeqCount};
 pub use base::word::AtomicU64;

@@ -57,7 +57,7 @@ fn what_is_seen_behind_a_cheap_settling_stays() {
             break;
         };
         let before = names(&fs);
-        fs.settle_cut_off(true).unwrap();
+        fs.settle_cut_off().unwrap();
         let seen = names(&fs);
         late += u32::from(seen != before);
         fs.settle_dead().unwrap();

@@ -19,7 +19,7 @@ const SHARED: &[Shared] = &[
     Shared {
         number: ("crates/arena/src/memory/arena.rs", "LAYOUT"),
         of: &["crates/arena/src/"],
-        fingerprint: 0xd032_b191_4cdb_3c05,
+        fingerprint: 0x6561_baac_b0b0_7a0f,
     },
     Shared {
         number: ("crates/core/src/life/attach.rs", "SHARED"),

@@ -2,12 +2,14 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read};
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use rustix::fs::{Dir, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::base::off::{high32, low32};
 
 /// Bytes of a file of `/proc`, as a rule.
 const PROC_BYTES: usize = 2048;
@@ -16,23 +18,21 @@ const PROC_BYTES: usize = 2048;
 /// another number.
 static OWN: (AtomicU32, AtomicU64) = (AtomicU32::new(0), AtomicU64::new(0));
 
-/// Calls a function where what it opens has no number of this process.
-pub type Apart = fn(&mut dyn FnMut());
+/// Whether this process looks at others seldom ([`look_seldom`]).
+static SELDOM: AtomicBool = AtomicBool::new(false);
 
-static APART: OnceLock<Apart> = OnceLock::new();
+/// When other processes were looked at last, or first asked about: the number of one, and the time since boot, in ms, in
+/// 32 bits each.
+static LOOKED: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
 
-/// From now on this process looks at others by `apart` alone: a library inside a program, whose other threads count on
-/// numbers of descriptors that they know to be free, or close what they find.
-pub fn look_apart(apart: Apart) {
-    APART.get_or_init(|| apart);
-}
+/// Time between two looks at one process, in ms.
+const SELDOM_MS: u32 = 1000;
 
-/// What a look at another process comes to.
-fn seen<T>(look: impl FnOnce() -> Option<T>) -> Option<T> {
-    let Some(apart) = APART.get() else { return look() };
-    let (mut look, mut seen) = (Some(look), None);
-    apart(&mut || seen = look.take().and_then(|look| look()));
-    seen
+/// From now on a process that has memory is looked at once a second alone, beginning a second after the first question.
+/// This is for a library inside a program: each look takes the lowest free number of a descriptor for a moment, which
+/// another thread may know to be free, and put a file there that is closed then.
+pub fn look_seldom() {
+    SELDOM.store(true, Ordering::Relaxed);
 }
 
 /// What names a process for good: its number and when it was started.
@@ -64,7 +64,8 @@ impl PidInfo {
     /// settle for all the others, nor be the last one who closes the pool.
     #[must_use]
     pub fn is_alive(&self) -> bool {
-        self.is_there() && (self.pid == std::process::id() || !is_being_killed(self.pid))
+        self.is_not_looked_at()
+            || self.is_there() && (self.pid == std::process::id() || !is_being_killed(self.pid))
     }
 
     /// Whether it was stopped: by a signal (`SIGSTOP`, Ctrl-Z), or by who traces it.
@@ -73,16 +74,38 @@ impl PidInfo {
         self.is_there() && stat(self.pid).is_some_and(|stat| matches!(stat.state, 'T' | 't'))
     }
 
-    /// Whether no process has its number: somebody has waited for it. This is asked without a descriptor.
+    /// Whether it has ended, but perhaps for threads of it that go on. This is asked without a descriptor; another
+    /// process with its number is taken for it.
     #[must_use]
-    pub fn is_waited_for(&self) -> bool {
-        is_gone(self.pid)
+    pub fn may_have_ended(&self) -> bool {
+        if self.pid == std::process::id() {
+            return !self.is_there();
+        }
+        is_gone(self.pid) || !has_memory(self.pid)
+    }
+
+    /// Whether it is taken for alive without a look, as it was looked at lately.
+    fn is_not_looked_at(&self) -> bool {
+        let is_own = self.pid == std::process::id();
+        if is_own || !SELDOM.load(Ordering::Relaxed) || self.may_have_ended() {
+            return false;
+        }
+        let Some(last) = LOOKED.get(self.pid as usize % LOOKED.len()) else { return false };
+        let now = milliseconds();
+        let known = last.load(Ordering::Relaxed);
+        let is_known = high32(known) == self.pid;
+        let is_late = is_known && now.wrapping_sub(low32(known)) >= SELDOM_MS;
+        if is_late || !is_known {
+            last.store(u64::from(self.pid) << 32 | u64::from(now), Ordering::Relaxed);
+        }
+        !is_late
     }
 
     /// As [`PidInfo::is_alive`], but for one that is being killed, which may still be there.
     #[must_use]
     pub fn is_there(&self) -> bool {
-        // Who asks lives. Threads that wait for each other ask for nothing.
+        // Who asks lives. Threads that wait for each other open nothing: the program would find a
+        // descriptor that is not its own by a number that it has closed.
         if self.pid == std::process::id() && OWN.0.load(Ordering::Acquire) == self.pid {
             let own = OWN.1.load(Ordering::Acquire);
             return self.start_time == own || self.start_time == 0 || own == 0;
@@ -113,6 +136,26 @@ fn is_gone(pid: u32) -> bool {
     pid.is_none_or(|pid| test_kill_process(pid) == Err(Errno::SRCH))
 }
 
+/// Whether a process has memory, as far as the kernel says: not one that has ended, whether somebody has waited for it
+/// or not, nor one whose first thread has. Nothing is read: there is nothing at that address, and who may not read
+/// others' memory is told so of those alone that have any.
+fn has_memory(pid: u32) -> bool {
+    let mut byte = 0_u8;
+    let own = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
+    let nothing = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 1 };
+    let pid = i32::try_from(pid).unwrap_or(-1);
+    // SAFETY: the byte and both vectors live here.
+    let read = unsafe { libc::process_vm_readv(pid, &raw const own, 1, &raw const nothing, 1, 0) };
+    read >= 0 || io::Error::last_os_error().raw_os_error() != Some(libc::ESRCH)
+}
+
+/// Time since boot, cut to 32 bits.
+fn milliseconds() -> u32 {
+    let now = clock_gettime(ClockId::MonotonicCoarse);
+    let milliseconds = now.tv_sec.wrapping_mul(1000).wrapping_add(now.tv_nsec / 1_000_000);
+    low32(milliseconds.cast_unsigned())
+}
+
 /// What tells this process' pid namespace from others; 0 where that can't be seen. By the calling thread: of a
 /// process whose first thread has ended `/proc/self` shows nothing.
 pub(crate) fn pid_namespace() -> u64 {
@@ -133,7 +176,7 @@ fn namespace(path: &str) -> u64 {
 fn is_being_killed(pid: u32) -> bool {
     // One that was blocked may run for a moment before a signal on it shows; one that is seen
     // blocked after that comes back to its program no more. So all are looked at twice.
-    (0..2).all(|_| seen(|| every_thread_is_being_killed(pid)).unwrap_or(false))
+    (0..2).all(|_| every_thread_is_being_killed(pid).unwrap_or(false))
 }
 
 fn every_thread_is_being_killed(pid: u32) -> Option<bool> {
@@ -193,7 +236,7 @@ struct Stat {
 }
 
 fn stat(pid: u32) -> Option<Stat> {
-    let text = seen(|| read(&format!("/proc/{pid}/stat")).ok())?;
+    let text = read(&format!("/proc/{pid}/stat")).ok()?;
     let text = String::from_utf8_lossy(&text);
     // The second field is the program's name in parentheses, which may contain anything.
     let (_, rest) = text.rsplit_once(')')?;
@@ -334,11 +377,12 @@ mod tests {
         let mut child = std::process::Command::new("true").spawn().unwrap();
         let pid = child.id();
         let info = PidInfo { pid, start_time: 0 };
+        assert!(!PidInfo::current().may_have_ended());
         while stat(pid).unwrap().state != 'Z' {
             std::thread::yield_now();
         }
-        assert!(!info.is_alive());
+        assert!(!info.is_alive() && info.may_have_ended());
         child.wait().unwrap();
-        assert!(!info.is_alive());
+        assert!(!info.is_alive() && info.may_have_ended());
     }
 }

@@ -150,10 +150,10 @@ impl Arena {
         !client.process.is_alive() && !self.alive_probe().is_some_and(|alive| alive(client))
     }
 
-    /// As [`Arena::is_dead_client`], without a descriptor, and only of one that somebody has waited for.
+    /// As [`Arena::is_dead_client`], without a descriptor, as [`PidInfo::may_have_ended`] says.
     #[must_use]
-    pub fn is_waited_for(&self, client: &ClientInfo) -> bool {
-        client.process.is_waited_for() && !self.alive_probe().is_some_and(|alive| alive(client))
+    pub fn may_have_ended(&self, client: &ClientInfo) -> bool {
+        client.process.may_have_ended() && !self.alive_probe().is_some_and(|alive| alive(client))
     }
 
     /// As [`Arena::is_dead_client`], by fewer calls: one that is being killed may be taken for one that

@@ -276,7 +276,7 @@ impl Scan<'_> {
                 .for_each_page(&mut |extent| taking.take(extent))?;
         }
         let mut pending = Flushed::none();
-        // Of pages that are nobody else's: each is written back once, whatever logs say.
+        // Of pages that are nobody else's: what entries map is written back once, whatever logs say.
         if let Some(accepted) = accepted {
             let (accepted, owed) = accepted.finish(&id, &mappings, line.size)?;
             pending = accepted;

@@ -20,7 +20,7 @@ use std::collections::BTreeSet;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
-use novale_arena::{Arena, ClientInfo, Off, Op, Owner, Phase, Record, Recovery, Settler};
+use novale_arena::{ClientInfo, Off, Op, Owner, Phase, Record, Recovery, Settler};
 use novale_layout::{
     COMMIT_OFFSETS, FileKind, INODE_SIZE, Ino, JOURNAL_RECORD_BYTES, LINE, PAGE, PmAddr,
 };
@@ -103,15 +103,17 @@ impl Fs {
 
     /// The same of clients that died in the middle of an operation alone, and not what they hold, by a look at words
     /// in the arena where there are none. What such an operation has committed and not shown others see from then
-    /// on: until somebody settles they see the state before it. `stays` says that one may be there still, as nobody
-    /// has waited for it: what tells so is read by descriptors, each for a moment at the process' lowest free number.
+    /// on: until somebody settles they see the state before it. Nobody is looked at by a descriptor unless one of them
+    /// seems to have ended.
     ///
     /// # Errors
     /// As [`Fs::settle_dead`].
-    pub fn settle_cut_off(&self, stays: bool) -> Result<()> {
+    pub fn settle_cut_off(&self) -> Result<()> {
         let arena = self.arena();
-        let is_dead = if stays { Arena::is_dead_client } else { Arena::is_waited_for };
-        let is_cut_off = |client| arena.is_at_work(&client) && is_dead(arena, &client);
+        let is_cut_off = |client| {
+            let may_be = arena.is_at_work(&client) && arena.may_have_ended(&client);
+            may_be && arena.is_dead_client(&client)
+        };
         if arena.clients().any(is_cut_off) {
             self.settle_all(false)?;
         }

@@ -29,7 +29,7 @@ use novale_pm::{Device, Pm, PmError, PmOptions, SlotLock, SlotSpec};
 
 pub use arena_file::{ABI, ArenaFile, remove_arenas_of_dead};
 pub use error::JoinError;
-pub use novale_arena::look_apart;
+pub use novale_arena::look_seldom;
 
 use crate::costs::measure_costs;
 use crate::wall_clock_ns;
@@ -118,7 +118,7 @@ pub fn join_from(
     let fs = Fs::attach(pm, &arena, &options, PidInfo::current())?;
     // Who starts a program anew after it was killed finds what that one has done. What fails here fails whoever
     // needs the inode.
-    fs.settle_cut_off(true).unwrap_or_default();
+    fs.settle_cut_off().unwrap_or_default();
     if fs.lacking_slots() != 0 {
         // One was added in between.
         fs.close().unwrap_or_default();

@@ -122,7 +122,7 @@ fn by_themselves(has_own_block: bool) -> Outcome {
 }
 
 /// Whether a thread's own memory is what libc makes, with room in front for the libraries' thread-local values: it
-/// begins with its own address, that of its table of such values (which no other thread has), and its own once more.
+/// begins with its own address, that of its table of such values (another than this thread has), and its own once more.
 fn is_libcs_block(block: u64) -> bool {
     let table_of = |block| match guard::load::<[u64; 3]>(block) {
         Some([first, table, own]) if first == block && own == block => table,

@@ -151,8 +151,7 @@ pub(crate) fn look(number: i64, args: &Args, came: i32) -> Outcome {
     match number {
         // Who has waited for a process that was killed finds what that one has done.
         libc::SYS_wait4 | libc::SYS_waitid => {
-            let stays = number == libc::SYS_waitid && args[3] & libc::WNOWAIT as u64 != 0;
-            mounts::settle_cut_off(stays);
+            mounts::settle_cut_off();
             return Outcome::Done(i64::from(came));
         }
         libc::SYS_recvmsg => descriptors::received(args[1], 1),

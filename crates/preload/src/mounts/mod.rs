@@ -4,7 +4,6 @@
 //! time, and again in the child of a fork, which the records in the arena must not take for its
 //! parent: a page that the kernel wipes in children says so.
 
-mod apart;
 pub(crate) mod facts;
 pub(crate) mod helper;
 pub(crate) mod places;
@@ -19,7 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, 
 
 use novale_core::{Ctx, Fs, HoldId, Ino, SlotOpener};
 use novale_posix::join::{
-    JoinError, Joined, SLOTS_TOLD, is_served, join_from, look_apart, open_coming,
+    JoinError, Joined, SLOTS_TOLD, is_served, join_from, look_seldom, open_coming,
 };
 use novale_posix::report::Why;
 
@@ -173,11 +172,11 @@ pub(crate) fn has_joined() -> bool {
 }
 
 /// Settles in all pools for clients that died at work, where the process is one: see [`Fs::settle_cut_off`].
-pub(crate) fn settle_cut_off(stays: bool) {
+pub(crate) fn settle_cut_off() {
     for mount in all().iter().filter(|_| has_joined()) {
         // SAFETY: what stands there was leaked by `join`.
         if let Some(joined) = unsafe { mount.joined.load(Ordering::Acquire).as_ref() } {
-            joined.fs.settle_cut_off(stays).unwrap_or_default();
+            joined.fs.settle_cut_off().unwrap_or_default();
         }
     }
 }
@@ -386,7 +385,7 @@ fn slots_now(mount: &Mount) -> Option<Vec<PathBuf>> {
 /// Joins, and keeps the descriptors from the program. Until then another thread that closes numbers which
 /// it has not opened may close these: it is done again then.
 fn join_undisturbed(slots: &[PathBuf]) -> Result<Joined, JoinError> {
-    look_apart(apart::apart);
+    look_seldom();
     let attempt = || -> Result<Joined, JoinError> {
         limits::out_of_the_way(|high| {
             let joined = join_from(slots, high, slot_opener())?;

@@ -130,7 +130,7 @@ fn save(dir: &Path, piece: &SavedPiece<'_>) -> Result<()> {
     let own = rustix::process::geteuid().as_raw();
     let shown = || dir.display().to_string();
     let whole = std::path::absolute(dir).with_context(shown)?;
-    // Nothing is made where another user's link leads.
+    // Nothing is made where another user's link leads by now; what is kept is kept where none leads later, either.
     if let Some(there) = whole.ancestors().find(|path| path.symlink_metadata().is_ok()) {
         follow(there)?;
     }
