@@ -11,20 +11,23 @@ use std::fs;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use harness::{append, is_whole, mounted, stop_holding, task};
+use harness::support::{Scratch, eventually, novale};
+use harness::{append, is_whole, stop_holding, task};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// More than the threads that a daemon has at most.
+/// More than the threads that the daemon is given.
 const WRITERS: usize = 12;
 
 /// Each thread of the mount's daemon waited for it, and none was left for other files.
 #[test]
 fn many_wait_through_the_mount() {
-    let Some((scratch, slot)) = mounted("many_wait_through_the_mount") else { return };
+    let Some(scratch) = Scratch::for_mount("many_wait_through_the_mount") else { return };
+    let slot = scratch.pool();
+    novale(&["mount", "-o", "direct,threads=4", &slot, &scratch.dir()]).ok();
     let (held, other) = (scratch.in_dir("held"), scratch.in_dir("other"));
     fs::write(&other, "text").unwrap();
     let mut busy = task(&scratch, "is_busy").spawn().unwrap();
-    assert!(harness::support::eventually(|| fs::metadata(&held).is_ok_and(|held| held.len() > 0)));
+    assert!(eventually(|| fs::metadata(&held).is_ok_and(|held| held.len() > 0)));
     let process = Pid::from_child(&busy);
     let first = stop_holding(process, &held);
     let others = (1..WRITERS).map(|_| append(&held));
@@ -32,7 +35,7 @@ fn many_wait_through_the_mount() {
     // All of them have asked by then.
     std::thread::sleep(Duration::from_millis(300));
     let mut reads = Command::new("cat").arg(&other).stdout(Stdio::piped()).spawn().unwrap();
-    let is_served = harness::support::eventually(|| reads.try_wait().unwrap().is_some());
+    let is_served = eventually(|| reads.try_wait().unwrap().is_some());
     kill_process(process, Signal::CONT).unwrap();
     busy.kill().unwrap();
     busy.wait().unwrap();

@@ -29,7 +29,7 @@ pub(crate) struct Crew {
 
 #[derive(Default)]
 struct Watch {
-    /// Nobody waits for a request now, or may not: who watches sleeps until then.
+    /// Who watches is to be woken when no thread waits for a request any more.
     is_asleep: bool,
     has_ended: bool,
 }
