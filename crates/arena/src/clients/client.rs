@@ -147,20 +147,25 @@ impl Arena {
     /// another pid namespace looks gone: only a probe can tell that it lives.
     #[must_use]
     pub fn is_dead_client(&self, client: &ClientInfo) -> bool {
-        !client.process.is_alive() && !self.alive_probe().is_some_and(|alive| alive(client))
+        !client.process.is_alive() && !self.is_said_alive(client)
     }
 
     /// As [`Arena::is_dead_client`], without a descriptor, as [`PidInfo::may_have_ended`] says.
     #[must_use]
     pub fn may_have_ended(&self, client: &ClientInfo) -> bool {
-        client.process.may_have_ended() && !self.alive_probe().is_some_and(|alive| alive(client))
+        client.process.may_have_ended() && !self.is_said_alive(client)
     }
 
     /// As [`Arena::is_dead_client`], by fewer calls: one that is being killed may be taken for one that
     /// lives.
     #[must_use]
     pub fn is_gone_client(&self, client: &ClientInfo) -> bool {
-        !client.process.is_there() && !self.alive_probe().is_some_and(|alive| alive(client))
+        !client.process.is_there() && !self.is_said_alive(client)
+    }
+
+    /// What the probe says, where one is set.
+    fn is_said_alive(&self, client: &ClientInfo) -> bool {
+        self.alive_probe().is_some_and(|alive| alive(client))
     }
 
     /// What a client has said that it serves ([`Client::set_serves`]); 0 if it has not, or is gone.

@@ -16,7 +16,7 @@ use novale_pm::{Observer, PmOptions};
 use super::field::Home;
 use crate::crash::{
     Act, Allowed, Bench, Depth, Effort, Hardware, Points, Recorder, State, What, die, images,
-    look_at_names, place, probe, take_out,
+    look_at_names, place, probe, settling, take_out,
 };
 use crate::diff::{
     CoreMachine, CoreOptions, Machine, Manner, OnFs, check_pool, make_pool, now_ns_at,
@@ -200,9 +200,7 @@ impl Death {
         if let Some(point) = settler {
             self.recorded();
             self.hardware.forget(None);
-            let settles: Act =
-                Box::new(|fs| fs.settle_dead().map(drop).map_err(|why| why.to_string()));
-            let Some(settler) = self.start_alive(settles, point)? else { return Ok(None) };
+            let Some(settler) = self.start_alive(settling(), point)? else { return Ok(None) };
             all.push(settler.client);
         }
         let settled = self.settle_and_use(victim, &all, now_ns, options);

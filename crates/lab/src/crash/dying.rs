@@ -13,6 +13,11 @@ use crate::diff::panic_text;
 /// What a client does when it dies.
 pub(crate) type Act = Box<dyn FnOnce(&Fs) -> Result<(), String> + Send>;
 
+/// Settles for who is dead.
+pub(crate) fn settling() -> Act {
+    Box::new(|fs| fs.settle_dead().map(drop).map_err(|why| why.to_string()))
+}
+
 /// Lines of the product that are told of a death.
 const PLACES_MAX: usize = 8;
 

@@ -13,7 +13,7 @@ use std::thread::{ScopedJoinHandle, ThreadId};
 use novale_core::{Fs, OpenOptions, UpdatePolicy};
 use novale_model::Model;
 
-use super::dying::{Act, die};
+use super::dying::{die, settling};
 use super::explorer::{CLOSED, Explorer, Live, check_alike, visible_after_crash};
 use super::judge::Wrong;
 use super::recover::{Allowed, State, look, look_at_names, recorded};
@@ -223,10 +223,8 @@ impl Explorer<'_> {
             self.judge.summary.deaths += 1;
             self.judge.summary.settled_in_flight += u64::from(is_settled);
             if !is_settled && self.random.bool() {
-                let act: Act =
-                    Box::new(|fs| fs.settle_dead().map(drop).map_err(|why| why.to_string()));
                 let at = (Points::Arena, Some(self.random.u64(..SETTLING_POINTS)));
-                if let Some((thread, _)) = die(self.attach(SETTLER)?, act, at)? {
+                if let Some((thread, _)) = die(self.attach(SETTLER)?, settling(), at)? {
                     self.dead.fetch_or(1 << SETTLER, Ordering::SeqCst);
                     self.judge.summary.settlers_died += 1;
                     marks

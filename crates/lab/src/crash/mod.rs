@@ -20,7 +20,7 @@ mod sight;
 mod tracker;
 
 pub use durable::StateHash;
-pub(crate) use dying::{Act, die, place};
+pub(crate) use dying::{Act, die, place, settling};
 pub use explore::{CrashFailure, CrashOptions, CrashSummary, explore, explore_beside, small_step};
 pub(crate) use explorer::{check_alike, visible_after_crash};
 pub use hardware::{Caches, Hardware, LINE_BYTES, LineBytes, LineKey, Pending};
