@@ -97,6 +97,8 @@ fn what_is_no_pool_is_called_what_it_is() {
         run().refused(code, &[&file, "4 bytes"]);
         novale(&[command, "/dev"]).refused(code, &["a directory"]);
         novale(&[command, "/dev/null"]).refused(code, &["/dev/null"]);
+        // Ordinary files, as they say, of no bytes; this one has as many as there are addresses.
+        novale(&[command, "/proc/self/pagemap"]).refused(code, &["0 bytes"]);
     }
 }
 

@@ -8,6 +8,10 @@
     reason = "numbers of calls, in a filter's fields"
 )]
 #![allow(clippy::indexing_slicing, reason = "tests stop at what fails")]
+#![allow(
+    deprecated,
+    reason = "what vfork does is tried here, by children that only make one and end"
+)]
 #![allow(unsafe_code, reason = "calls that std has no form of")]
 #![allow(clippy::undocumented_unsafe_blocks, reason = "plain system calls of a test")]
 
@@ -73,6 +77,8 @@ promises! {
     /// A program that forbade itself all but what `true` needs, and became that, was killed for calls of the
     /// library's.
     what_a_program_does_not_need_that_forbids_itself_much: runs_with_the_daemon sandboxed;
+    /// The library asked who it was after each child that shares its memory, and a filter killed for that.
+    what_is_killed_for_a_call_makes_children: runs_with_the_daemon may_not_ask_who_it_is;
     /// A descriptor of the mount's root stayed, by which a path leads out of the program's own root.
     what_has_another_root_has_no_way_out: runs_with_the_daemon rooted;
     /// The same by Landlock, without a promise to get no new privileges.
@@ -391,6 +397,47 @@ mod tasks {
     fn filtered() {
         let verdict = super::fails_with(libc::EACCES);
         forbids(|| super::forbid(&[libc::SYS_mkdir, libc::SYS_mkdirat], verdict));
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn may_not_ask_who_it_is() {
+        fs::write(at("file"), b"text").unwrap();
+        super::forbid(&[libc::SYS_getpid], libc::SECCOMP_RET_KILL_PROCESS);
+        let words = [c"true".as_ptr().cast_mut(), std::ptr::null_mut()];
+        for _ in 0..2 {
+            let mut child = 0;
+            let none = std::ptr::null();
+            let made = unsafe {
+                libc::posix_spawnp(
+                    &raw mut child,
+                    words[0],
+                    none,
+                    none.cast(),
+                    words.as_ptr(),
+                    none.cast(),
+                )
+            };
+            assert_eq!((made, exits_with(child)), (0, 0));
+        }
+        // A child's child is no reason to take the block for one's own.
+        let child = unsafe { libc::vfork() };
+        if child == 0 {
+            let mut status = 0;
+            let grandchild = unsafe { libc::vfork() };
+            if grandchild == 0 {
+                unsafe { libc::_exit(3) };
+            }
+            unsafe { libc::waitpid(grandchild, &raw mut status, 0) };
+            unsafe { libc::_exit(libc::WEXITSTATUS(status) + 1) };
+        }
+        assert_eq!(exits_with(child), 4 << 8);
+        // All signals are blocked until the child has made a call, and none after that.
+        let mut mask: libc::sigset_t = unsafe { std::mem::zeroed() };
+        let none = std::ptr::null();
+        unsafe { libc::sigprocmask(libc::SIG_BLOCK, none, &raw mut mask) };
+        assert_eq!(unsafe { libc::sigismember(&raw const mask, libc::SIGTERM) }, 0);
+        assert_eq!(fs::read(at("file")).unwrap(), b"text");
     }
 
     #[test]

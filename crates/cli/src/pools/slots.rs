@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs;
+use std::io::Read;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -214,7 +215,7 @@ pub(crate) fn slot_count(first: &Path) -> Option<usize> {
 
 /// Whether a file's first bytes are a slot's, sound or not. They are read: nothing is mapped.
 pub(crate) fn begins_as_slot(path: &Path) -> bool {
-    path.metadata().is_ok_and(|file| file.is_file())
+    file_len(path).is_some_and(|len| len > 0)
         && fs::File::open(path).is_ok_and(|file| {
             head_of(&file).is_ok_and(|head| what_it_holds(&head) == Some(OUR_FORMAT))
         })
@@ -265,10 +266,12 @@ pub(crate) fn device_len(path: &Path) -> Result<u64> {
 }
 
 /// A slot's first bytes, those that tell what it holds. A file too short to be a slot is read all the
-/// same.
+/// same, as far as it says that it goes: one in `/proc` of no length may have no end.
 pub(crate) fn head(path: &Path) -> Result<Vec<u8>> {
-    if file_len(path).is_some_and(|len| len < PAGE) {
-        return fs::read(path).with_context(|| path.display().to_string());
+    if let Some(len) = file_len(path).filter(|len| *len < PAGE) {
+        let mut head = Vec::new();
+        let read = fs::File::open(path).and_then(|file| file.take(len).read_to_end(&mut head));
+        return read.map(|_| head).with_context(|| path.display().to_string());
     }
     Ok(slot_head(&open(&[path.to_owned()], reading())?, 0)?)
 }

@@ -378,12 +378,6 @@ pub(crate) fn address() -> u64 {
     novale_entry as *const () as u64
 }
 
-/// Where a call comes back to that has made a process.
-pub(crate) fn back() -> u64 {
-    novale_back as *const () as u64
-}
-
 unsafe extern "C" {
     fn novale_entry();
-    fn novale_back();
 }

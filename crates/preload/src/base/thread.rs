@@ -24,8 +24,8 @@ pub(crate) struct Thread {
     pub(crate) mask: AtomicU64,
     /// The mask to be set again when a child no longer uses this memory, and in the child.
     pub(crate) lent_mask: AtomicU64,
-    /// The process whose thread this is while it is [`BORROWED`].
-    pub(crate) lender: AtomicU32,
+    /// Where the call goes on that makes such a child, in both.
+    pub(crate) lent_from: AtomicU64,
     /// 1 until the child's first call.
     pub(crate) is_lent: AtomicU32,
     /// The signal put off, as the kernel told it, 0 if none; then 128 bytes of `siginfo_t`.
@@ -64,8 +64,8 @@ const _: () = {
     assert!(std::mem::offset_of!(Thread, alternate) == 16);
     assert!(std::mem::offset_of!(Thread, mask) == 32);
     assert!(std::mem::offset_of!(Thread, lent_mask) == 40);
-    assert!(std::mem::offset_of!(Thread, lender) == 48);
-    assert!(std::mem::offset_of!(Thread, is_lent) == 52);
+    assert!(std::mem::offset_of!(Thread, lent_from) == 48);
+    assert!(std::mem::offset_of!(Thread, is_lent) == 56);
     assert!(std::mem::size_of::<Thread>() <= 576);
 };
 

@@ -48,7 +48,8 @@ const LENT_MASK: u64 = !(FAULTS
     | 1 << (libc::SIGSYS - 1));
 
 /// Serves a call. Returns 0 when it is done, its result in the frame, 1 when the kernel is to do it, 2 when
-/// what comes of that is to be looked at, and 3 when it is to be made again.
+/// what comes of that is to be looked at, 3 when it is to be made again, and 4 when a child is to use this thread's
+/// block.
 #[unsafe(no_mangle)]
 extern "C" fn novale_serve(frame: &mut Frame) -> u64 {
     let Frame { number, rdi, rsi, rdx, r10, r8, r9 } = *frame;
@@ -109,10 +110,9 @@ fn lend() -> u64 {
         quiet::end_own_lending();
         return 3;
     }
-    thread.lender.store(sys!(libc::SYS_getpid) as u32, Ordering::Relaxed);
     thread.is_lent.store(1, Ordering::Relaxed);
     thread.depth.store(BORROWED, Ordering::Relaxed);
-    1
+    4
 }
 
 global_asm!(
@@ -280,7 +280,7 @@ global_asm!(
     "jne 9f",
     "cmp eax, {execute}",
     "je 14f",
-    "cmp dword ptr fs:[rcx + 52], 0",
+    "cmp dword ptr fs:[rcx + 56], 0",
     "je 9f",
     "14:",
     "push rdi",
@@ -315,6 +315,7 @@ global_asm!(
     "11:",
     "cmp ecx, 3",
     "je 2b",
+    "ja 15f",
     "push rax",
     "syscall",
     "pop rcx",
@@ -344,31 +345,30 @@ global_asm!(
     "lea rsp, [rsp + 128]",
     "lea rcx, [r11 - 2]",
     "jmp rcx",
-    // A call comes back in who has made a process: a thread whose block a child has used is its own again, with its
-    // mask. In that child, which may have made one of its own, it is not.
-    ".globl novale_back",
-    ".hidden novale_back",
-    ".type novale_back, @function",
-    "novale_back:",
+    // A child gets this thread's block, and goes on at the site, maybe on a stack of its own: nothing of this one's is
+    // used on the way. Whoever comes back with a number, or an error, has made it, and has its block again, and its mask,
+    // which comes last: a handler may make a process as well.
+    "15:",
+    "pop r11",
+    "lea rsp, [rsp + 128]",
+    "mov rcx, qword ptr [rip + novale_thread@GOTTPOFF]",
+    "mov qword ptr fs:[rcx + 48], r11",
+    "syscall",
+    "mov rcx, qword ptr [rip + novale_thread@GOTTPOFF]",
+    "mov r11, qword ptr fs:[rcx + 48]",
+    "test rax, rax",
+    "jz 16f",
+    "and dword ptr fs:[rcx], {not_borrowed}",
     "lea rsp, [rsp - 128]",
     "push r11",
     "push rax",
-    "mov rcx, qword ptr [rip + novale_thread@GOTTPOFF]",
-    "test dword ptr fs:[rcx], {borrowed}",
-    "jz 16f",
-    "mov eax, {process}",
-    "syscall",
-    "mov rcx, qword ptr [rip + novale_thread@GOTTPOFF]",
-    "cmp dword ptr fs:[rcx + 48], eax",
-    "jne 16f",
-    "and dword ptr fs:[rcx], {not_borrowed}",
     "push rdi",
     "push rsi",
     "push rdx",
     "push r10",
     "mov rsi, fs:[0]",
     "lea rsi, [rsi + rcx + 40]",
-    "mov eax, 14",
+    "mov eax, {mask}",
     "mov edi, 2",
     "xor edx, edx",
     "mov r10d, 8",
@@ -377,10 +377,10 @@ global_asm!(
     "pop rdx",
     "pop rsi",
     "pop rdi",
-    "16:",
     "pop rax",
     "pop r11",
     "lea rsp, [rsp + 128]",
+    "16:",
     "jmp r11",
     ".text",
     numbers = const classes::NUMBERS,
@@ -400,7 +400,6 @@ global_asm!(
     call_lent = sym crate::process::exec::novale_call_lent,
     borrowed = const BORROWED as i32,
     not_borrowed = const !BORROWED as i32,
-    process = const libc::SYS_getpid,
     lent = const (BORROWED | SHARED) as i32,
     serve = sym novale_serve,
     block = sym crate::process::signals::novale_block,

@@ -21,7 +21,7 @@ const TO_ENTRY: [u8; 9] = [0x4c, 0x8d, 0x1d, 6 + 2, 0, 0, 0, 0xff, 0x25];
 const REACH: u64 = 0x7000_0000;
 /// Bytes that one site's code takes at most.
 pub(crate) const SITE_BYTES: usize = 96;
-/// Bytes ahead of the code: where the common entry is, and where calls come back to that make processes.
+/// Bytes ahead of the code, of which the first eight are where the common entry is.
 const WORDS_BYTES: u64 = 64;
 
 /// Replaces the sites of a library or program that is loaded at `base`. Nothing of it may run yet.
@@ -252,14 +252,13 @@ impl Code {
     }
 }
 
-/// Writes the words that code refers to.
+/// Writes what code refers to.
 ///
 /// # Safety
 /// There are [`WORDS_BYTES`] writable bytes at `to`.
 pub(crate) unsafe fn write_words(to: u64) {
-    let words = [classes::address(), classes::back()];
     // SAFETY: as the caller says.
-    unsafe { (to as *mut [u64; 2]).write_unaligned(words) };
+    unsafe { (to as *mut u64).write_unaligned(classes::address()) };
 }
 
 /// # Safety
@@ -294,10 +293,6 @@ pub(crate) fn replacement(
     made.put(&TO_ENTRY)?;
     made.distance(words)?;
     made.put(&[0x0f, 0x05])?;
-    // libc's `syscall` makes any.
-    if site.number.is_none_or(makes_processes) {
-        comes_back(&mut made, words + 8)?;
-    }
     made.put(after)?;
     made.jump(at + old.len() as u64)?;
     let mut over = Code { at, bytes: ArrayVec::new() };
@@ -305,24 +300,6 @@ pub(crate) fn replacement(
     // What no jump lies over stays: a program may go on there later, where a handler has seen it.
     over.put(old.get(over.bytes.len()..)?)?;
     Some(Replacement { code: made.bytes, over: over.bytes })
-}
-
-#[inline]
-fn makes_processes(number: u16) -> bool {
-    matches!(i64::from(number), libc::SYS_clone | libc::SYS_vfork | libc::SYS_clone3)
-}
-
-/// After the call that made a child which may use this memory: in who made it the thread may be no longer borrowed.
-/// No stack is used here, since the child may have another one or the same.
-#[inline]
-fn comes_back(made: &mut Code, word: u64) -> Option<()> {
-    // test rax, rax; jz over the next two, which are 13 bytes
-    made.put(&[0x48, 0x85, 0xc0, 0x74, 13])?;
-    // lea r11, [rip + 6], which is after the jump: the call has destroyed r11
-    made.put(&[0x4c, 0x8d, 0x1d, 6, 0, 0, 0])?;
-    // jmp qword ptr [rip + the word]
-    made.put(&[0xff, 0x25])?;
-    made.distance(word)
 }
 
 #[cfg(test)]
