@@ -28,6 +28,9 @@ static LOOKED: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
 /// Time between two looks at one process, in ms.
 const SELDOM_MS: u32 = 1000;
 
+/// Of so many questions of one who sleeps in between one is worth a look, with [`look_seldom`].
+const SLEEPS_A_LOOK: u32 = 100;
+
 /// From now on a process that has memory is looked at once a second alone, beginning a second after the first question.
 /// This is for a library inside a program: each look takes the lowest free number of a descriptor for a moment, which
 /// another thread may know to be free, and put a file there that is closed then.
@@ -82,6 +85,13 @@ impl PidInfo {
             return !self.is_there();
         }
         is_gone(self.pid) || !has_memory(self.pid)
+    }
+
+    /// Whether it is taken for alive by one who has slept so many times, one after the other, each for some
+    /// milliseconds: it has not ended, as far as can be asked without a descriptor, and a look is not due.
+    pub(crate) fn needs_no_look(&self, slept: u32) -> bool {
+        let is_due = slept.is_multiple_of(SLEEPS_A_LOOK) || !SELDOM.load(Ordering::Relaxed);
+        !is_due && !self.may_have_ended()
     }
 
     /// Whether it is taken for alive without a look, as it was looked at lately.

@@ -80,12 +80,15 @@ pub(crate) fn try_lock(word: &AtomicU64, owner: Owner) -> bool {
     word.compare_exchange(0, owner.0, AcqRel, Relaxed).is_ok()
 }
 
+/// Whether an owner is dead, for whom the caller has slept so many times with nobody who gave the lock up meanwhile.
+pub(crate) type IsDead<'a> = &'a dyn Fn(Owner, u32) -> bool;
+
 /// Takes the lock; sleeps while a living owner has it.
 #[inline]
 pub(crate) fn lock(
     word: &AtomicU64,
     owner: Owner,
-    is_dead: &dyn Fn(Owner) -> bool,
+    is_dead: IsDead<'_>,
 ) -> Result<(), Refused> {
     if try_lock(word, owner) { Ok(()) } else { lock_contended(word, owner, is_dead) }
 }
@@ -95,7 +98,7 @@ pub(crate) fn lock(
 fn lock_contended(
     word: &AtomicU64,
     owner: Owner,
-    is_dead: &dyn Fn(Owner) -> bool,
+    is_dead: IsDead<'_>,
 ) -> Result<(), Refused> {
     for _ in 0..SPINS {
         let now = word.load(Relaxed);
@@ -110,6 +113,7 @@ fn lock_contended(
     // A client that has slept cannot know whether others still do, so it takes the lock as contended:
     // its own unlock then wakes the next. One wake-up too many is possible, one too few is not.
     let mut mine = owner.0;
+    let mut slept = 0_u32;
     loop {
         let now = word.load(Relaxed);
         let Some(holder) = Owner::of_lock_word(now) else {
@@ -127,7 +131,8 @@ fn lock_contended(
         }
         let woken = futex_wait(word, low32(contended), LIVENESS_INTERVAL);
         mine = owner.0 | CONTENDED;
-        if !woken && is_dead(holder) && word.load(Relaxed) == contended {
+        slept = if woken { 0 } else { slept.wrapping_add(1) };
+        if !woken && is_dead(holder, slept) && word.load(Relaxed) == contended {
             return Err(Refused::Dead(holder));
         }
     }
@@ -244,7 +249,7 @@ mod tests {
 
     use super::*;
 
-    const NEVER: &dyn Fn(Owner) -> bool = &|_| false;
+    const NEVER: IsDead<'_> = &|_, _| false;
 
     /// Adds one under the lock, for longer than others spin.
     fn count_slowly(word: &AtomicU64, count: &AtomicU64, owner: Owner, turn: u64) {

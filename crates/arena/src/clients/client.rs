@@ -143,6 +143,14 @@ impl Arena {
         client.epoch != owner.epoch() || self.is_dead_client(&client)
     }
 
+    /// As [`Arena::is_dead`], for who has slept so many times for something of the owner's, with nobody who gave it up
+    /// meanwhile.
+    pub(crate) fn is_dead_to_waiter(&self, owner: Owner, slept: u32) -> bool {
+        let client = self.client(owner.slot());
+        let of_owner = client.filter(|client| client.epoch == owner.epoch());
+        !of_owner.is_some_and(|client| client.process.needs_no_look(slept)) && self.is_dead(owner)
+    }
+
     /// True if the client's process is gone and the probe, where one is set, agrees. A process in
     /// another pid namespace looks gone: only a probe can tell that it lives.
     #[must_use]

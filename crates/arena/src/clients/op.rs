@@ -76,7 +76,7 @@ impl<'a> Op<'a> {
     /// [`LockError::Held`], [`LockError::TooMany`], [`LockError::BadOffset`]: mistakes.
     #[inline]
     pub fn lock(&self, off: Off) -> Result<LockGuard<'_>, LockError> {
-        let is_dead = |owner: Owner| self.arena().is_dead(owner);
+        let is_dead = |owner, slept| self.arena().is_dead_to_waiter(owner, slept);
         loop {
             let (word, index) = self.intend(off)?;
             let refused = match sync::lock(word, self.owner, &is_dead) {
@@ -105,7 +105,7 @@ impl<'a> Op<'a> {
         off: Off,
         wanted: &dyn Fn() -> bool,
     ) -> Result<Option<LockGuard<'_>>, LockError> {
-        let gives_up = |owner: Owner| !wanted() || self.arena().is_dead(owner);
+        let gives_up = |owner, slept| !wanted() || self.arena().is_dead_to_waiter(owner, slept);
         loop {
             let (word, index) = self.intend(off)?;
             let refused = match sync::lock(word, self.owner, &gives_up) {
