@@ -180,6 +180,23 @@ fn filters_older_than_a_call() {
     is_whole(&scratch, &slot);
 }
 
+/// Files were handed to the kernel by one call: where a filter refused it, their numbers led nowhere from then on.
+#[test]
+fn a_filter_refuses_how_files_are_handed_over() {
+    let Some((scratch, slot)) = mounted("a_filter_refuses_how_files_are_handed_over") else {
+        return;
+    };
+    let script = "exec 3>\"$0/file\" && echo direct >&3 && (echo child >&3) && echo parent >&3";
+    for error in [libc::EPERM, libc::ENOSYS] {
+        let mut run = direct(&scratch, "sh".as_ref());
+        run.args(["-c", script, &scratch.dir()]);
+        succeeds(&without(libc::SYS_dup3, error, run));
+        let found = fs::read_to_string(scratch.in_dir("file")).unwrap();
+        assert_eq!(found, "direct\nchild\nparent\n");
+    }
+    is_whole(&scratch, &slot);
+}
+
 /// What a command comes to where a call fails so, whoever makes it.
 fn without(call: libc::c_long, error: i32, mut command: Command) -> Output {
     let laid = move || {

@@ -19,7 +19,7 @@ const SHARED: &[Shared] = &[
     Shared {
         number: ("crates/arena/src/memory/arena.rs", "LAYOUT"),
         of: &["crates/arena/src/"],
-        fingerprint: 0x6561_baac_b0b0_7a0f,
+        fingerprint: 0x18da_4058_d75d_121e,
     },
     Shared {
         number: ("crates/core/src/life/attach.rs", "SHARED"),

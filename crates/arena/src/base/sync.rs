@@ -85,21 +85,13 @@ pub(crate) type IsDead<'a> = &'a dyn Fn(Owner, u32) -> bool;
 
 /// Takes the lock; sleeps while a living owner has it.
 #[inline]
-pub(crate) fn lock(
-    word: &AtomicU64,
-    owner: Owner,
-    is_dead: IsDead<'_>,
-) -> Result<(), Refused> {
+pub(crate) fn lock(word: &AtomicU64, owner: Owner, is_dead: IsDead<'_>) -> Result<(), Refused> {
     if try_lock(word, owner) { Ok(()) } else { lock_contended(word, owner, is_dead) }
 }
 
 /// The loops end when the lock is free or its owner dead; until then somebody alive works under it.
 #[cold]
-fn lock_contended(
-    word: &AtomicU64,
-    owner: Owner,
-    is_dead: IsDead<'_>,
-) -> Result<(), Refused> {
+fn lock_contended(word: &AtomicU64, owner: Owner, is_dead: IsDead<'_>) -> Result<(), Refused> {
     for _ in 0..SPINS {
         let now = word.load(Relaxed);
         if now == 0 && try_lock(word, owner) {

@@ -215,15 +215,21 @@ fn try_take(mount: &Mount, description: &InUse) -> Option<bool> {
         return Some(false);
     };
     let numbers = numbers::lock();
-    let mut is_closed = false;
+    let (mut is_closed, mut is_refused) = (false, false);
     table::each_of(description, |fd, stays| {
-        // Over itself there is nothing to put.
-        let put = sys!(libc::SYS_dup3, real, fd, if stays { 0 } else { libc::O_CLOEXEC });
+        let put = put_over(real, fd, stays);
         // One beyond a limit that another process has lowered stays a placeholder.
         is_closed |= put == fail(libc::EBADF) && sys!(libc::SYS_fcntl, real, libc::F_GETFD) < 0;
+        is_refused |= is_filters(put);
     });
     if is_closed {
         return None;
+    }
+    if is_refused {
+        say("a descriptor can't be handed to the kernel: a filter refuses dup3 and dup2");
+        drop(numbers);
+        sys!(libc::SYS_close, real);
+        return Some(false);
     }
     description.set(IN_KERNEL);
     drop(numbers);
@@ -232,6 +238,25 @@ fn try_take(mount: &Mount, description: &InUse) -> Option<bool> {
     }
     numbers::freed_any();
     Some(true)
+}
+
+/// Puts a file of the kernel's at a number; a filter may refuse one way. Over itself there is nothing to put.
+fn put_over(real: u32, fd: i32, stays: bool) -> Ret {
+    let flags = if stays { 0 } else { libc::O_CLOEXEC };
+    let put = sys!(libc::SYS_dup3, real, fd, flags);
+    if !is_filters(put) {
+        return put;
+    }
+    let put = sys!(libc::SYS_dup2, real, fd);
+    if put >= 0 && !stays {
+        sys!(libc::SYS_fcntl, fd, libc::F_SETFD, libc::FD_CLOEXEC);
+    }
+    put
+}
+
+/// Whether it is a filter of calls that has answered.
+fn is_filters(answer: Ret) -> bool {
+    [libc::EPERM, libc::EACCES, libc::ENOSYS].map(fail).contains(&answer)
 }
 
 fn open(target: &[u8], description: &InUse) -> Ret {
