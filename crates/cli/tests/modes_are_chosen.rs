@@ -34,6 +34,36 @@ fn cut_power(slot: &str) {
     }
 }
 
+/// Each file that is buffered has more pages reserved for it than it takes. A pool had no room any more by those of
+/// others when it was a third full, and nobody wrote them back until they were old enough.
+#[test]
+fn a_pool_takes_as_many_files_in_a_buffer_as_without() {
+    let Some(scratch) = Scratch::for_mount("a_pool_takes_as_many_files") else { return };
+    let _alone = alone();
+    let slot = scratch.slot("pool");
+    let fill = "i=0; while printf %4096s x >\"$0/$i\"; do i=$((i + 1)); done 2>/dev/null; echo $i";
+    let filled = |options: &str, is_direct: bool| -> u32 {
+        novale(&["mkfs", "--force", "--size", "16M", &slot]).ok();
+        novale(&["mount", "-o", options, &slot, &scratch.dir()]).ok();
+        let mut run = Command::new(if is_direct { program() } else { "env".into() });
+        if is_direct {
+            run.args(["run", "--mount", &scratch.dir(), "--"]);
+        }
+        let said = run.args(["sh", "-c", fill, &scratch.dir()]).output().unwrap();
+        let count = String::from_utf8(said.stdout).unwrap().trim().parse().unwrap();
+        // The last one was made, and could not be written to.
+        assert!(fs::read_dir(scratch.dir()).unwrap().count() >= count as usize);
+        novale(&["umount", &scratch.dir()]).ok();
+        novale(&["check", &slot]).ok();
+        count
+    };
+    let strict = filled("direct", false);
+    for is_direct in [false, true] {
+        let buffered = filled("direct,mode=buffered", is_direct);
+        assert!(buffered >= strict - strict / 50, "{buffered} of {strict}, {is_direct}");
+    }
+}
+
 #[test]
 fn what_was_not_asked_for_goes_with_the_power() {
     let Some(scratch) = Scratch::for_mount("what_was_not_asked_for") else { return };

@@ -185,6 +185,8 @@ pub struct Fs {
     pub(crate) room_in_vain: AtomicU64,
     /// How many pairs there were when taking pairs apart gave no room.
     pub(crate) unpaired_in_vain: AtomicU64,
+    /// How many pages were reserved for the buffer when writing it back wrote nothing.
+    pub(crate) flushed_in_vain: AtomicU64,
     /// Held by the thread that settles for dead clients.
     pub(crate) settling: Mutex<()>,
     /// Held by the thread that makes room in the write buffer.

@@ -307,6 +307,7 @@ impl Fs {
             refuses_mapped: AtomicBool::new(false),
             room_in_vain: atomic::AtomicU64::new(0),
             unpaired_in_vain: atomic::AtomicU64::new(0),
+            flushed_in_vain: atomic::AtomicU64::new(0),
             settling: std::sync::Mutex::new(()),
             writing_back: std::sync::Mutex::new(()),
         };

@@ -355,6 +355,7 @@ fn build(
         refuses_mapped: AtomicBool::new(false),
         room_in_vain: std::sync::atomic::AtomicU64::new(0),
         unpaired_in_vain: std::sync::atomic::AtomicU64::new(0),
+        flushed_in_vain: std::sync::atomic::AtomicU64::new(0),
         settling: std::sync::Mutex::new(()),
         writing_back: std::sync::Mutex::new(()),
         passes: crate::fs::Passes::default(),

@@ -10,15 +10,19 @@
 //! removed file for as long as it likes. So nobody waits for longer than he says, and nobody again
 //! where it was in vain and no further inode has lost its names since.
 //!
-//! Pages with two copies ([`crate::write::paired`]) are room as well, at once: a copy of each goes back.
+//! Pages with two copies ([`crate::write::paired`]) are room as well, at once: a copy of each goes back. So are pages
+//! that are reserved for what is buffered ([`crate::write::buffered`]): as many as each file may take at most, which are
+//! several times what it takes.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use novale_arena::AtomicU64;
 
+use crate::base::types::Ctx;
 use crate::fs::Fs;
 use crate::inode::pairs::pair_count;
+use crate::map::write_back::WriteBack;
 
 // Words of the arena's root block.
 const KEPT: usize = 28;
@@ -79,14 +83,35 @@ impl Fs {
         let turn = RoomTurn { kept, freed: low(freed) };
         let pairs = pair_count(self.arena());
         let in_vain_now = self.unpaired_in_vain.load(Ordering::Relaxed);
-        let is_paired = pairs > 0 && pairs != in_vain_now && !self.options.read_only;
-        (kept != freed && !in_vain || is_paired).then_some(turn)
+        let is_paired = pairs > 0 && pairs != in_vain_now;
+        let reserved = self.reserved_for_buffer();
+        let is_buffered = reserved > 0 && reserved != self.flushed_in_vain.load(Ordering::Relaxed);
+        let may_change = !self.options.read_only;
+        (kept != freed && !in_vain || (is_paired || is_buffered) && may_change).then_some(turn)
     }
 
-    /// Takes pages with two copies apart; where there are none, sleeps until an inode that was held has
+    /// Pages that are reserved for what is buffered; none where the arena can't tell.
+    fn reserved_for_buffer(&self) -> u64 {
+        self.allocator.pages_reserved(self.arena()).unwrap_or(0)
+    }
+
+    /// Writes back all that is buffered; says whether anything was.
+    fn flush_for_room(&self) -> bool {
+        if self.reserved_for_buffer() == 0 || self.options.read_only {
+            return false;
+        }
+        // What is wrong with a file is told to those who use it: here there is one who wants room.
+        let written = self.write_back(&Ctx { now_ns: 0, hint: 0 }, WriteBack::ALL);
+        let is_in_vain = written.map_or(0, |written| written.files) == 0;
+        let now = if is_in_vain { self.reserved_for_buffer() } else { 0 };
+        self.flushed_in_vain.store(now, Ordering::Relaxed);
+        !is_in_vain
+    }
+
+    /// Writes back what is buffered, or takes pages with two copies apart; where there are neither, sleeps until an inode that was held has
     /// gone since `turn`, `timeout` at most. Says whether there is room. The caller has no lock.
     pub fn wait_for_room(&self, turn: RoomTurn, timeout: Duration) -> bool {
-        if self.unpair_for_room() {
+        if self.flush_for_room() || self.unpair_for_room() {
             return true;
         }
         let freed = self.freed();

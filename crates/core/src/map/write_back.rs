@@ -38,6 +38,11 @@ pub struct WriteBack {
     pub since_before_ns: i64,
 }
 
+impl WriteBack {
+    /// All that there is.
+    pub(crate) const ALL: Self = Self { free_percent: 100, since_before_ns: i64::MAX };
+}
+
 /// What a pass has written back.
 #[derive(Debug, Clone, Default)]
 pub struct WrittenBack {
@@ -102,8 +107,7 @@ impl Fs {
     /// # Errors
     /// Why the first file was not that could not be flushed; the others are.
     pub fn sync_all(&self, ctx: &Ctx) -> Result<()> {
-        let all = WriteBack { free_percent: 100, since_before_ns: i64::MAX };
-        let WrittenBack { failure, .. } = self.write_back(ctx, all)?;
+        let WrittenBack { failure, .. } = self.write_back(ctx, WriteBack::ALL)?;
         failure.map_or(Ok(()), Err)
     }
 
