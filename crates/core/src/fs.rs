@@ -181,18 +181,25 @@ pub struct Fs {
     pub(crate) features: AtomicU64,
     /// Whether data of files that a kernel has mapped is refused.
     pub(crate) refuses_mapped: AtomicBool,
-    /// How many inodes had stayed without names when room was last waited for in vain.
-    pub(crate) room_in_vain: AtomicU64,
-    /// How many pairs there were when taking pairs apart gave no room.
-    pub(crate) unpaired_in_vain: AtomicU64,
-    /// How many pages were reserved for the buffer when writing it back wrote nothing.
-    pub(crate) flushed_in_vain: AtomicU64,
+    /// What has given no room.
+    pub(crate) in_vain: InVain,
     /// Held by the thread that settles for dead clients.
     pub(crate) settling: Mutex<()>,
     /// Held by the thread that makes room in the write buffer.
     pub(crate) writing_back: Mutex<()>,
     /// Of emptying a slot, and of moving cold pages.
     pub(crate) passes: Passes,
+}
+
+/// What there was when it gave no room: nobody asks for it again while there is as much.
+#[derive(Debug, Default)]
+pub(crate) struct InVain {
+    /// Inodes that had stayed without names.
+    pub(crate) kept: AtomicU64,
+    /// Pairs.
+    pub(crate) pairs: AtomicU64,
+    /// Pages that were reserved for the buffer.
+    pub(crate) reserved: AtomicU64,
 }
 
 impl std::fmt::Debug for Fs {

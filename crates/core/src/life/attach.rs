@@ -13,7 +13,7 @@ use novale_policy::{CommitCosts, Form, Mode, Placement, SlotLines, UpdatePolicy}
 
 use crate::base::error::{Error, Result};
 use crate::base::types::{Ctx, GcCounters, OpenReport};
-use crate::fs::{Atime, Fs, OpenOptions, Passes};
+use crate::fs::{Atime, Fs, InVain, OpenOptions, Passes};
 use crate::inode::buffer::WriteBuffer;
 use crate::inode::numbers::Inodes;
 use crate::inode::view::Views;
@@ -305,9 +305,7 @@ impl Fs {
             // What the superblock says need not be durable.
             features: atomic::AtomicU64::new(0),
             refuses_mapped: AtomicBool::new(false),
-            room_in_vain: atomic::AtomicU64::new(0),
-            unpaired_in_vain: atomic::AtomicU64::new(0),
-            flushed_in_vain: atomic::AtomicU64::new(0),
+            in_vain: InVain::default(),
             settling: std::sync::Mutex::new(()),
             writing_back: std::sync::Mutex::new(()),
         };

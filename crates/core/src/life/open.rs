@@ -22,7 +22,7 @@ use crate::base::error::{Error, Result};
 use crate::base::exec::{Executor, Progress};
 use crate::base::extent::Extent;
 use crate::base::types::{Ctx, GcCounters, OpenReport};
-use crate::fs::{Fs, OpenOptions};
+use crate::fs::{Fs, InVain, OpenOptions};
 use crate::inode::buffer::{self, WriteBuffer};
 use crate::inode::chunks::Chunks;
 use crate::inode::numbers::Inodes;
@@ -353,9 +353,7 @@ fn build(
         atime: AtomicU8::new(options.atime as u8),
         features: AtomicU64::new(pool.superblock.features_ro_compat),
         refuses_mapped: AtomicBool::new(false),
-        room_in_vain: std::sync::atomic::AtomicU64::new(0),
-        unpaired_in_vain: std::sync::atomic::AtomicU64::new(0),
-        flushed_in_vain: std::sync::atomic::AtomicU64::new(0),
+        in_vain: InVain::default(),
         settling: std::sync::Mutex::new(()),
         writing_back: std::sync::Mutex::new(()),
         passes: crate::fs::Passes::default(),

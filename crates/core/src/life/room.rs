@@ -79,13 +79,13 @@ impl Fs {
     pub fn room_turn(&self) -> Option<RoomTurn> {
         let freed = self.freed().load(Ordering::Acquire);
         let kept = self.kept().load(Ordering::Relaxed);
-        let in_vain = self.room_in_vain.load(Ordering::Relaxed) == kept;
+        let in_vain = self.in_vain.kept.load(Ordering::Relaxed) == kept;
         let turn = RoomTurn { kept, freed: low(freed) };
         let pairs = pair_count(self.arena());
-        let in_vain_now = self.unpaired_in_vain.load(Ordering::Relaxed);
+        let in_vain_now = self.in_vain.pairs.load(Ordering::Relaxed);
         let is_paired = pairs > 0 && pairs != in_vain_now;
         let reserved = self.reserved_for_buffer();
-        let is_buffered = reserved > 0 && reserved != self.flushed_in_vain.load(Ordering::Relaxed);
+        let is_buffered = reserved > 0 && reserved != self.in_vain.reserved.load(Ordering::Relaxed);
         let may_change = !self.options.read_only;
         (kept != freed && !in_vain || (is_paired || is_buffered) && may_change).then_some(turn)
     }
@@ -104,7 +104,7 @@ impl Fs {
         let written = self.write_back(&Ctx { now_ns: 0, hint: 0 }, WriteBack::ALL);
         let is_in_vain = written.map_or(0, |written| written.files) == 0;
         let now = if is_in_vain { self.reserved_for_buffer() } else { 0 };
-        self.flushed_in_vain.store(now, Ordering::Relaxed);
+        self.in_vain.reserved.store(now, Ordering::Relaxed);
         !is_in_vain
     }
 
@@ -121,7 +121,7 @@ impl Fs {
         let came = freed.load(Ordering::Acquire);
         let came = low(came) != turn.freed;
         if !came {
-            self.room_in_vain.store(turn.kept, Ordering::Relaxed);
+            self.in_vain.kept.store(turn.kept, Ordering::Relaxed);
         }
         came
     }

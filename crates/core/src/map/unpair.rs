@@ -134,7 +134,7 @@ impl Fs {
         }
         let now = pair_count(self.arena());
         let is_in_vain = visited.is_err() || now >= before;
-        self.unpaired_in_vain.store(if is_in_vain { now } else { 0 }, Ordering::Relaxed);
+        self.in_vain.pairs.store(if is_in_vain { now } else { 0 }, Ordering::Relaxed);
         !is_in_vain
     }
 }
