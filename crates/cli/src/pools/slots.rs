@@ -2,9 +2,9 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::io::Read;
+use std::io::{self, Read};
 use std::ops::Range;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -265,15 +265,23 @@ pub(crate) fn device_len(path: &Path) -> Result<u64> {
     Ok(open(&[path.to_owned()], reading())?.slot_len(0))
 }
 
-/// A slot's first bytes, those that tell what it holds. A file too short to be a slot is read all the
-/// same, as far as it says that it goes: one in `/proc` of no length may have no end.
+/// A slot's first bytes, those that tell what it holds. A file too short to be a slot is read all the same, as far as
+/// it says once it is open: its owner may have put something there meanwhile that has no end.
 pub(crate) fn head(path: &Path) -> Result<Vec<u8>> {
-    if let Some(len) = file_len(path).filter(|len| *len < PAGE) {
-        let mut head = Vec::new();
-        let read = fs::File::open(path).and_then(|file| file.take(len).read_to_end(&mut head));
-        return read.map(|_| head).with_context(|| path.display().to_string());
+    if file_len(path).is_some_and(|len| len < PAGE) {
+        return short_head(path).with_context(|| path.display().to_string());
     }
     Ok(slot_head(&open(&[path.to_owned()], reading())?, 0)?)
+}
+
+fn short_head(path: &Path) -> io::Result<Vec<u8>> {
+    let waits_for_nobody = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+    let file = fs::OpenOptions::new().read(true).custom_flags(waits_for_nobody).open(path)?;
+    let metadata = file.metadata()?;
+    let len = if metadata.is_file() { metadata.len().min(PAGE) } else { 0 };
+    let mut head = Vec::new();
+    file.take(len).read_to_end(&mut head)?;
+    Ok(head)
 }
 
 /// Whether a slot is none any more: it is not there, or what its headers and all before them held is zeroes.
