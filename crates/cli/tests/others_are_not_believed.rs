@@ -16,7 +16,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 use support::{Scratch, arenas, ends, facts, novale, program, signal_daemon};
 
 /// A user with no rights.
@@ -256,6 +256,19 @@ fn names_that_others_have_taken_keep_nobody_from_sharing_a_pool() {
         let removed = fs::remove_dir(&arena).or_else(|_| fs::remove_file(&arena));
         removed.unwrap();
     }
+    // A program that runs can't be opened to be written to.
+    let run = format!("cp /bin/sleep {name} && {{ {name} 100 >&- 2>&- <&- & echo $!; }}");
+    let taken = as_nobody(&run);
+    let squatter = String::from_utf8_lossy(&taken.stdout).trim().parse().unwrap();
+    mount().ok();
+    let (code, entry) = told(&["--mount", &dir]);
+    assert!(code == 0 && entry.contains(&slot), "{code} {entry}");
+    let one = novale_posix::join::join(&[PathBuf::from(&slot)]).unwrap();
+    one.close().unwrap();
+    drop(one);
+    novale(&["umount", &dir]).ok();
+    kill_process(Pid::from_raw(squatter).unwrap(), Signal::KILL).unwrap();
+    fs::remove_file(&arena).unwrap();
 }
 
 #[test]

@@ -251,6 +251,8 @@ fn look(path: &Path) -> Result<Seen, JoinError> {
         Err(Errno::ACCESS | Errno::LOOP | Errno::ISDIR | Errno::NXIO | Errno::AGAIN) => {
             return Ok(Seen::Foreign);
         }
+        // A program that runs, or what nobody may change.
+        Err(Errno::TXTBSY | Errno::PERM | Errno::BUSY) => return Ok(Seen::Foreign),
         Err(error) => return Err(JoinError::io("the arena", error.into())),
     };
     let metadata = file.metadata().map_err(|source| JoinError::io("the arena", source))?;
