@@ -64,6 +64,36 @@ fn a_pool_takes_as_many_files_in_a_buffer_as_without() {
     }
 }
 
+/// Room was waited for in the first of its mounts alone in which some seemed to be on its way: in vain there, and what
+/// the other one had in its buffer stayed.
+#[test]
+fn a_program_with_two_mounts_has_the_room_of_each() {
+    let Some(scratch) = Scratch::for_mount("a_program_with_two_mounts") else { return };
+    let _alone = alone();
+    let (slot, other, place) = (scratch.slot("pool"), scratch.slot("other"), scratch.slot("place"));
+    fs::create_dir(&place).unwrap();
+    for slot in [&slot, &other] {
+        novale(&["mkfs", "--size", "16M", slot]).ok();
+    }
+    novale(&["mount", "-o", "direct", &other, &place]).ok();
+    novale(&["mount", "-o", "direct,mode=buffered", &slot, &scratch.dir()]).ok();
+    let held = format!("{place}/held");
+    let holder = File::create(&held).unwrap();
+    fs::remove_file(&held).unwrap();
+    let fill = ": >\"$1/touch\"; i=0; while printf %4096s x >\"$0/$i\"; do i=$((i + 1)); done \
+                2>/dev/null; echo $i";
+    let mut run = Command::new(program());
+    run.args(["run", "--mount", &place, "--mount", &scratch.dir(), "--"]);
+    let said = run.args(["sh", "-c", fill, &scratch.dir(), &place]).output().unwrap();
+    let count: u64 = String::from_utf8(said.stdout).unwrap().trim().parse().unwrap();
+    // Of 4096 pages, two for each.
+    assert!(count > 1700, "{count}");
+    drop(holder);
+    for dir in [&place, &scratch.dir()] {
+        novale(&["umount", dir]).ok();
+    }
+}
+
 #[test]
 fn what_was_not_asked_for_goes_with_the_power() {
     let Some(scratch) = Scratch::for_mount("what_was_not_asked_for") else { return };

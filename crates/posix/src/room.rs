@@ -17,24 +17,33 @@ fn is_full<T>(done: &Result<T>) -> bool {
 /// Does what may find no room, again where some is on its way. What has failed so has changed nothing.
 pub(crate) fn with_room<T>(fs: &Fs, mut operation: impl FnMut() -> Result<T>) -> Result<T> {
     let done = operation();
-    let turn = || fs.room_turn().map(|turn| (fs, turn));
-    if is_full(&done) { again_with_room(turn, is_full, operation) } else { done }
+    let turns = || fs.room_turn().into_iter().map(|turn| (fs, turn)).collect();
+    if is_full(&done) { again_with_room(turns, is_full, operation) } else { done }
 }
 
-/// Does again what has found no room and changed nothing, as long as `turn` names a file system where
-/// room is on its way.
+/// Does again what has found no room and changed nothing, as long as room is on its way in one of the file systems
+/// that `turns` names.
 #[cold]
 pub fn again_with_room<'a, T>(
-    turn: impl Fn() -> Option<(&'a Fs, RoomTurn)>,
+    turns: impl Fn() -> Vec<(&'a Fs, RoomTurn)>,
     is_full: impl Fn(&T) -> bool,
     mut operation: impl FnMut() -> T,
 ) -> T {
     for _ in 0..ATTEMPTS {
         // Before it is tried: what goes meanwhile is not missed.
-        let turn = turn();
+        let before = turns();
         let done = operation();
-        let Some((fs, turn)) = turn.filter(|_| is_full(&done)) else { return done };
-        if !fs.wait_for_room(turn, ROOM_PATIENCE) {
+        if !is_full(&done) {
+            return done;
+        }
+        // Others may have taken room since that they can give up.
+        let turns = if before.is_empty() { turns() } else { before };
+        // Each of them: nobody knows of which one there is too little.
+        let mut has_come = false;
+        for (fs, turn) in turns {
+            has_come |= fs.wait_for_room(turn, ROOM_PATIENCE);
+        }
+        if !has_come {
             return done;
         }
     }

@@ -35,6 +35,8 @@ const SLEEPERS: usize = 30;
 pub struct RoomTurn {
     kept: u64,
     freed: u32,
+    /// Free pages that are neither of the reserve nor reserved.
+    available: u64,
 }
 
 /// The half of a word that a sleeper compares.
@@ -80,7 +82,7 @@ impl Fs {
         let freed = self.freed().load(Ordering::Acquire);
         let kept = self.kept().load(Ordering::Relaxed);
         let in_vain = self.in_vain.kept.load(Ordering::Relaxed) == kept;
-        let turn = RoomTurn { kept, freed: low(freed) };
+        let turn = RoomTurn { kept, freed: low(freed), available: self.available() };
         let pairs = pair_count(self.arena());
         let in_vain_now = self.in_vain.pairs.load(Ordering::Relaxed);
         let is_paired = pairs > 0 && pairs != in_vain_now;
@@ -95,23 +97,31 @@ impl Fs {
         self.allocator.pages_reserved(self.arena()).unwrap_or(0)
     }
 
+    fn available(&self) -> u64 {
+        let free = self.allocator.pages_unclaimed(self.arena()).unwrap_or(0);
+        free.saturating_sub(self.allocator.reserve() + self.reserved_for_buffer())
+    }
+
     /// Writes back all that is buffered; says whether anything was.
     fn flush_for_room(&self) -> bool {
-        if self.reserved_for_buffer() == 0 || self.options.read_only {
+        let before = self.reserved_for_buffer();
+        if before == 0 || self.options.read_only {
             return false;
         }
         // What is wrong with a file is told to those who use it: here there is one who wants room.
         let written = self.write_back(&Ctx { now_ns: 0, hint: 0 }, WriteBack::ALL);
-        let is_in_vain = written.map_or(0, |written| written.files) == 0;
-        let now = if is_in_vain { self.reserved_for_buffer() } else { 0 };
-        self.in_vain.reserved.store(now, Ordering::Relaxed);
-        !is_in_vain
+        let files = written.map_or(0, |written| written.files);
+        let is_in_vain = files == 0 && self.reserved_for_buffer() == before;
+        self.in_vain.reserved.store(if is_in_vain { before } else { 0 }, Ordering::Relaxed);
+        files > 0
     }
 
-    /// Writes back what is buffered, or takes pages with two copies apart; where there are neither, sleeps until an inode that was held has
+    /// Writes back what is buffered, or takes pages with two copies apart, unless others have made room in such a way
+    /// since `turn`; where there is nothing of that, sleeps until an inode that was held has
     /// gone since `turn`, `timeout` at most. Says whether there is room. The caller has no lock.
     pub fn wait_for_room(&self, turn: RoomTurn, timeout: Duration) -> bool {
-        if self.flush_for_room() || self.unpair_for_room() {
+        let has_grown = || self.available() > turn.available;
+        if self.flush_for_room() || has_grown() || self.unpair_for_room() {
             return true;
         }
         let freed = self.freed();

@@ -13,15 +13,13 @@ pub(crate) fn is_wanted(served: Served) -> bool {
 }
 
 /// Where room is on its way.
-fn turn() -> Option<(&'static Fs, RoomTurn)> {
-    (0..mounts::all().len()).find_map(|mount| {
-        let fs = mounts::here(mount)?;
-        fs.room_turn().map(|turn| (fs, turn))
-    })
+fn turns() -> Vec<(&'static Fs, RoomTurn)> {
+    let here = (0..mounts::all().len()).filter_map(mounts::here);
+    here.filter_map(|fs| fs.room_turn().map(|turn| (fs, turn))).collect()
 }
 
 /// Makes a call again that has found no room and changed nothing.
 #[cold]
 pub(crate) fn again(call: impl FnMut() -> Served) -> Served {
-    again_with_room(turn, |served| is_wanted(*served), call)
+    again_with_room(turns, |served| is_wanted(*served), call)
 }
