@@ -46,6 +46,9 @@ promises! {
     /// All calls of a thread that had made a process beside it were the kernel's. The handlers that it set were
     /// not known, and ran in other threads in the middle of calls.
     handlers_set_beside_another_process_run_outside_of_calls: runs_with_the_daemon set_beside;
+    /// A fault of a program that ignores such signals came again for ever; so did one of the library's own, where the
+    /// program's stack for handlers has no room for more than the kernel needs.
+    faults_end_who_has_nothing_for_them: runs_with_the_daemon faults;
     /// What unwinds from a handler, as `pthread_cancel` does, found no way out of the library's own code: no
     /// destructor ran, and locks were left as they were.
     a_handler_sees_who_waits_in_the_kernel: runs_with_the_daemon seen_waiting;
@@ -212,6 +215,54 @@ mod tasks {
             assert_eq!(exits_with(child), 0);
             assert_eq!(file.metadata().unwrap().len(), turn * 1002);
             assert_eq!(file.stream_position().unwrap(), turn * 1002);
+        }
+    }
+
+    /// How a child ends that does this, within a minute.
+    fn ends_by(act: impl FnOnce()) -> i32 {
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            unsafe { libc::alarm(60) };
+            act();
+            unsafe { libc::_exit(0) };
+        }
+        exits_with(child)
+    }
+
+    extern "C" fn does_nothing(_: i32) {}
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn faults() {
+        drop(opened("faults", false));
+        let touch_nothing = || {
+            unsafe { libc::signal(libc::SIGSEGV, libc::SIG_IGN) };
+            unsafe { std::ptr::without_provenance::<u8>(8).read_volatile() };
+        };
+        assert_eq!(libc::WTERMSIG(ends_by(touch_nothing)), libc::SIGSEGV);
+        let least = unsafe { libc::getauxval(libc::AT_MINSIGSTKSZ) } as usize;
+        for more in [0, 256, 512, 8192] {
+            let handle = || {
+                let mut room = vec![0_u8; 2 * 4096 + least + more];
+                let guard = room.as_mut_ptr().map_addr(|at| at.next_multiple_of(4096));
+                unsafe { libc::mprotect(guard.cast(), 4096, libc::PROT_NONE) };
+                let stack = libc::stack_t {
+                    ss_sp: guard.wrapping_add(4096).cast(),
+                    ss_flags: 0,
+                    ss_size: least + more,
+                };
+                assert_eq!(unsafe { libc::sigaltstack(&raw const stack, std::ptr::null_mut()) }, 0);
+                let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+                action.sa_sigaction = does_nothing as *const () as usize;
+                action.sa_flags = libc::SA_ONSTACK;
+                unsafe { libc::sigaction(libc::SIGUSR1, &raw const action, std::ptr::null_mut()) };
+                unsafe { libc::raise(libc::SIGUSR1) };
+            };
+            let status = ends_by(handle);
+            assert!(
+                status == 0 || more < 8192 && libc::WTERMSIG(status) == libc::SIGSEGV,
+                "{more}"
+            );
         }
     }
 

@@ -32,6 +32,8 @@ pub(crate) struct Thread {
     pub(crate) signal: AtomicU32,
     /// 1 while handlers run though the thread is inside ([`crate::process::exec_call`]).
     pub(crate) handles_inside: AtomicU32,
+    /// Signals that have come, one on the other, before the program's handler of the last was called.
+    pub(crate) arriving: AtomicU32,
     pub(crate) info: [AtomicU64; 16],
     /// The description in use plus 1; [`crate::hazard`] reads it from other threads.
     pub(crate) hazard: AtomicU64,
@@ -66,6 +68,7 @@ const _: () = {
     assert!(std::mem::offset_of!(Thread, lent_mask) == 40);
     assert!(std::mem::offset_of!(Thread, lent_from) == 48);
     assert!(std::mem::offset_of!(Thread, is_lent) == 56);
+    assert!(std::mem::offset_of!(Thread, arriving) == 68);
     assert!(std::mem::size_of::<Thread>() <= 576);
 };
 

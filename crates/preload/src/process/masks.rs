@@ -135,6 +135,7 @@ pub(super) fn while_handled(
     let mask = interrupted(context);
     let in_kernel = mask.fetch_or(before, Ordering::Relaxed);
     blocked.store(before | for_handler & FAULTS, Ordering::Relaxed);
+    current().arriving.store(0, Ordering::Relaxed);
     handler();
     // A handler may change what is blocked behind it.
     let after = mask.fetch_and(in_kernel | !FAULTS, Ordering::Relaxed);

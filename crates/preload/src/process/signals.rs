@@ -154,10 +154,31 @@ std::arch::global_asm!(
     ".type novale_arrived, @function",
     "novale_arrived:",
     ".cfi_startproc",
-    "jmp {arrived}",
+    "mov rcx, qword ptr [rip + novale_thread@GOTTPOFF]",
+    "inc dword ptr fs:[rcx + 68]",
+    "cmp dword ptr fs:[rcx + 68], {most}",
+    "jbe {arrived}",
+    // The stack has no room for what is done here, and each fault of that starts at its top once more: it ends by one.
+    "mov eax, {action}",
+    "mov edi, {fault}",
+    "lea rsi, [rip + {default}]",
+    "xor edx, edx",
+    "mov r10d, 8",
+    "syscall",
+    "xor eax, eax",
+    "mov dword ptr [rax], eax",
+    "ud2",
     ".cfi_endproc",
+    most = const ARRIVING_MAX,
+    action = const libc::SYS_rt_sigaction,
+    fault = const libc::SIGSEGV,
+    default = sym DEFAULT,
     arrived = sym arrived,
 );
+
+/// As many signals as can come one on the other, and some of faults that this library's own code is spared.
+const ARRIVING_MAX: u32 = 100;
+static DEFAULT: Action = Action { handler: 0, flags: 0, restorer: 0, mask: 0 };
 
 unsafe extern "C" {
     fn novale_restorer();
@@ -285,8 +306,12 @@ pub(crate) fn alternate_stack(args: &Args) -> Ret {
 
 /// The handler that the kernel knows, for every signal that the program has one for.
 extern "C" fn arrived(signal: i32, info: *mut libc::siginfo_t, context: *mut c_void) {
+    handle(signal, info, context.cast());
+    current().arriving.store(0, Ordering::Relaxed);
+}
+
+fn handle(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::ucontext_t) {
     let thread = current();
-    let context = context.cast::<libc::ucontext_t>();
     // SAFETY: the kernel hands both over, valid while the handler runs.
     let code = unsafe { (*info).si_code };
     let caused = may_be_a_fault(signal) && code > 0;
@@ -314,7 +339,7 @@ extern "C" fn arrived(signal: i32, info: *mut libc::siginfo_t, context: *mut c_v
         return;
     }
     if !masks::keeps(signal, caused, info, context) {
-        pass_on(signal, info, context);
+        pass_on(signal, caused, info, context);
     }
 }
 
@@ -450,12 +475,17 @@ pub(crate) extern "C" fn novale_queue_again() {
 /// A program's handler.
 type Handler = extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::ucontext_t);
 
-/// Does what the program has asked for.
-fn pass_on(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::ucontext_t) {
+/// Does what the program has asked for. What an instruction has caused can't be ignored.
+fn pass_on(
+    signal: i32,
+    is_caused: bool,
+    info: *mut libc::siginfo_t,
+    context: *mut libc::ucontext_t,
+) {
     let Some(wrapped) = usize::try_from(signal).ok().and_then(|at| WRAPPED.get(at)) else { return };
     let action = wrapped.take();
     if !is_handler(action.handler) {
-        if action.handler == libc::SIG_DFL as u64 && may_be_a_fault(signal) {
+        if is_caused || action.handler == libc::SIG_DFL as u64 && may_be_a_fault(signal) {
             end_by(signal);
         } else if action.handler == libc::SIG_DFL as u64 {
             // Another thread has just taken the handler, or set it back: what the kernel does now. That thread may
