@@ -8,6 +8,8 @@ use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::fs::symlink;
 use std::process::Command;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 
 use support::{Scratch, alone, novale};
 
@@ -119,6 +121,44 @@ fn what_is_deeper_than_a_path_is_long_counts_too() {
     assert_eq!(shown(&tree)["inodes_used"], 1 + 2 * LEVELS);
     novale(&["quota", "clear", &tree]).ok();
     novale(&["quota", "show", &tree]).refused(1, &["in no tree"]);
+    novale(&["umount", &scratch.dir()]).ok();
+    novale(&["check", &slot]).ok();
+}
+
+/// An owner who renamed things again and again kept them, and all below, from counting.
+#[test]
+fn what_is_renamed_meanwhile_counts_too() {
+    let Some(scratch) = Scratch::for_mount("renamed_meanwhile") else { return };
+    let _alone = alone();
+    let slot = scratch.pool();
+    novale(&["mount", &slot, &scratch.dir()]).ok();
+    for round in 0..10 {
+        let tree = scratch.in_dir(&format!("tree{round}"));
+        fs::create_dir_all(tree.join("x/y/z")).unwrap();
+        (0..50).for_each(|file| fs::write(tree.join(format!("f{file}")), b"").unwrap());
+        let (has_ended, has_begun) = (AtomicBool::new(false), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                // Refused for what does not count yet.
+                let swap = |one: &str, other: &str| {
+                    let _refused = fs::rename(tree.join(one), tree.join(other));
+                };
+                while !has_ended.load(Relaxed) {
+                    for [one, other] in [["x", "u"], ["f7", "g7"], ["x/y", "x/v"]] {
+                        swap(one, other);
+                        swap(other, one);
+                    }
+                    has_begun.store(true, Relaxed);
+                }
+            });
+            while !has_begun.load(Relaxed) {
+                std::thread::yield_now();
+            }
+            novale(&["quota", "set", "--inodes", "100", &tree.display().to_string()]).ok();
+            has_ended.store(true, Relaxed);
+        });
+        assert_eq!(shown(&tree.display().to_string())["inodes_used"], 54);
+    }
     novale(&["umount", &scratch.dir()]).ok();
     novale(&["check", &slot]).ok();
 }

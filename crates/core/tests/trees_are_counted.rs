@@ -161,6 +161,11 @@ fn names_stay_in_their_tree_but_the_tops() {
     let inside = fs.lookup(&ctx(), Node::current(a), b"moved").unwrap();
     other(fs.link(&ctx(), inside.node(), Node::current(b), b"x").map(|_| ()));
     moved(Node::current(a), b"moved", Node::current(a), b"y", RenameMode::Replace).unwrap();
+    // What is in a tree and is to count for it keeps its name until it does.
+    let project = |count| SetAttr { project: Some(count), ..SetAttr::default() };
+    fs.setattr(&ctx(), inside.node(), &project(0)).unwrap();
+    other(moved(Node::current(a), b"y", Node::current(a), b"z", RenameMode::Replace));
+    fs.setattr(&ctx(), inside.node(), &project(inside.project)).unwrap();
     // A tree moves as a whole, below another one too, and back.
     let sums = summed(&fs);
     moved(Node::ROOT, b"a", Node::current(b), b"a", RenameMode::Replace).unwrap();

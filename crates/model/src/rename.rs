@@ -82,11 +82,14 @@ impl Model {
         Ok(())
     }
 
-    /// What counts for the tree that it lies in stays there.
+    /// What counts for the tree that it lies in stays there, and no tree takes what does not count for it, but for the
+    /// top of another one.
     fn stay_in_tree(&self, moved: Attr, from: Ino, to: Ino) -> Result<()> {
         let [from, to] = [self.getattr(from)?.project, self.getattr(to)?.project];
         let leaves = moved.project == from && moved.project != to;
-        if leaves { Err(Error::OtherTree) } else { Ok(()) }
+        let is_top = u64::from(moved.project) == moved.ino.0;
+        let intrudes = to != 0 && moved.project != to && !is_top;
+        if leaves || intrudes { Err(Error::OtherTree) } else { Ok(()) }
     }
 
     fn check_replaceable(&self, source: Attr, target: Attr) -> Result<()> {

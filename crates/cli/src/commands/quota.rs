@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use rustix::fs::{Dir, Mode, OFlags, XattrFlags, lgetxattr, lremovexattr, lsetxattr};
@@ -26,6 +26,8 @@ const QUOTAS: &str = "trusted.novale.quotas";
 /// Room for the values of all trees that can have limits, and as many that have none.
 const VALUE_BYTES_MAX: usize = 65_536;
 const PAGE: u64 = 4096;
+/// Walks through a tree in which directories are moved meanwhile.
+const WALKS_MAX: u32 = 32;
 
 pub(crate) fn run(command: &QuotaCommand) -> Result<()> {
     match command {
@@ -67,34 +69,55 @@ fn clear(args: &QuotaClearArgs) -> Result<()> {
     put(dir, PROJECT, &around.to_string())
 }
 
-/// Makes all below `top` that counts for tree `from` count for `to`; other trees are left alone. It goes from
-/// directory to directory and back: a whole path may be longer than one can be, and lead elsewhere by then.
+/// Makes all below `top` that counts for tree `from` count for `to`; other trees are left alone.
 fn move_below(top: &Path, from: u32, to: u32) -> Result<()> {
     let mut done = Count::new("inodes counted");
+    for _ in 0..WALKS_MAX {
+        if walk_below(top, (from, to), &mut done)? {
+            return Ok(());
+        }
+    }
+    bail!("{}: directories below it are moved all the time; call this again", top.display())
+}
+
+/// As [`move_below`], once; false where a directory was moved meanwhile, below which all may be as before. It goes from
+/// directory to directory and back: a whole path may be longer than one can be, and lead elsewhere by then. What lies in
+/// a directory of the tree and does not count for it keeps its name, so a directory is opened before it is made to count,
+/// and what is in it listed after that.
+fn walk_below(top: &Path, trees: (u32, u32), done: &mut Count) -> Result<bool> {
     let shown = || top.display().to_string();
     let mut here = open_directory(rustix::fs::CWD, top, OFlags::empty()).with_context(shown)?;
-    let mut levels = vec![Level::moved(&here, (from, to), &mut done).with_context(shown)?];
+    let mut levels = vec![Level::moved(&here, trees, done).with_context(shown)?];
+    let mut has_all = true;
     while let Some(level) = levels.last_mut() {
         if let Some(name) = level.directories.pop() {
-            here = match open_directory(&here, &name, OFlags::NOFOLLOW) {
+            let below = match open_directory(&here, &name, OFlags::NOFOLLOW) {
                 Ok(below) => below,
-                // Gone, or something else by now.
-                Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => continue,
+                // Removed, or at another name by now.
+                Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {
+                    has_all = false;
+                    continue;
+                }
                 Err(error) => return Err(error).with_context(|| under(top, &name)),
             };
-            let level = Level::moved(&here, (from, to), &mut done);
-            levels.push(level.with_context(|| under(top, &name))?);
+            done.one_more();
+            let is_ours = move_one(&place_of(&below).join("."), trees);
+            if is_ours.with_context(|| under(top, &name))? {
+                let level = Level::moved(&below, trees, done);
+                levels.push(level.with_context(|| under(top, &name))?);
+                here = below;
+            }
             continue;
         }
         levels.pop();
         if let Some(above) = levels.last() {
             here = open_directory(&here, "..", OFlags::empty()).with_context(shown)?;
             if rustix::fs::fstat(&here)?.st_ino != above.ino {
-                bail!("{}: a directory below it was moved meanwhile; call this again", shown());
+                return Ok(false);
             }
         }
     }
-    Ok(())
+    Ok(has_all)
 }
 
 /// A directory on the way down.
@@ -105,24 +128,34 @@ struct Level {
 }
 
 impl Level {
-    /// Moves what is in a directory.
-    fn moved(here: &OwnedFd, (from, to): (u32, u32), done: &mut Count) -> Result<Self> {
+    /// Moves what is in a directory, but for directories.
+    fn moved(here: &OwnedFd, trees: (u32, u32), done: &mut Count) -> Result<Self> {
         let mut level = Self { ino: rustix::fs::fstat(here)?.st_ino, directories: Vec::new() };
-        // By this no link is followed but the last part, which is no link in calls that follow none.
-        let place = Path::new("/proc/self/fd").join(here.as_raw_fd().to_string());
+        let place = place_of(here);
         for entry in Dir::read_from(here)? {
             let entry = entry?;
             let name = OsStr::from_bytes(entry.file_name().to_bytes());
             if name == "." || name == ".." {
                 continue;
             }
-            if move_one(&place.join(name), from, to)? == Some(true) {
-                level.directories.push(name.to_owned());
+            let path = place.join(name);
+            match path.symlink_metadata() {
+                Ok(metadata) if metadata.is_dir() => level.directories.push(name.to_owned()),
+                Ok(_) => {
+                    move_one(&path, trees)?;
+                    done.one_more();
+                }
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error).with_context(|| name.display().to_string()),
             }
-            done.one_more();
         }
         Ok(level)
     }
+}
+
+/// A path to what is open. By this no link is followed but the last part, which is no link in calls that follow none.
+fn place_of(file: &OwnedFd) -> PathBuf {
+    Path::new("/proc/self/fd").join(file.as_raw_fd().to_string())
 }
 
 fn open_directory(
@@ -139,22 +172,13 @@ fn under(top: &Path, name: &OsStr) -> String {
     format!("{} in a directory below {}", name.display(), top.display())
 }
 
-/// Says whether it is a directory to go on in; `None` for what is gone or another tree's.
-fn move_one(path: &Path, from: u32, to: u32) -> Result<Option<bool>> {
-    let Some(now) = gone_is_none(project(path))? else { return Ok(None) };
+/// Has one that counts for the tree `from` count for `to`; says whether it does now. Not what is gone.
+fn move_one(path: &Path, (from, to): (u32, u32)) -> Result<bool> {
+    let Some(now) = gone_is_none(project(path))? else { return Ok(false) };
     if now == from && from != to {
-        let put = put(path, PROJECT, &to.to_string());
-        if gone_is_none(put)?.is_none() {
-            return Ok(None);
-        }
-    } else if now != to {
-        return Ok(None);
+        return Ok(gone_is_none(put(path, PROJECT, &to.to_string()))?.is_some());
     }
-    match path.symlink_metadata() {
-        Ok(metadata) => Ok(Some(metadata.is_dir())),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error).with_context(|| path.display().to_string()),
-    }
+    Ok(now == to)
 }
 
 fn gone_is_none<T>(result: Result<T>) -> Result<Option<T>> {

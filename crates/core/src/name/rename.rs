@@ -355,12 +355,15 @@ impl Fs {
     }
 }
 
-/// Refuses to move what counts for its directory's tree to a directory of another one. The top of a
-/// tree may go anywhere, as may what only lies in a tree that it does not count for.
+/// Refuses to move what counts for its directory's tree to a directory of another one, and to move or rename in a tree
+/// what does not count for it: who is about to make it count finds it by its name. The top of a tree may go anywhere, as
+/// may to no tree what only lies in one that it does not count for.
 fn stay_in_tree(moved: &Locked<'_>, old: &Locked<'_>, new: &Locked<'_>) -> Result<()> {
-    let project = moved.view.project();
-    let leaves = project == old.view.project() && project != new.view.project();
-    if leaves { Err(Error::OtherTree) } else { Ok(()) }
+    let (project, to) = (moved.view.project(), new.view.project());
+    let leaves = project == old.view.project() && project != to;
+    let is_top = u64::from(project) == moved.view.ino().get();
+    let intrudes = to != 0 && project != to && !is_top;
+    if leaves || intrudes { Err(Error::OtherTree) } else { Ok(()) }
 }
 
 fn add_of<'a>(name: &'a [u8], inode: &Locked<'_>) -> Add<'a> {

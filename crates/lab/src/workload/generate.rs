@@ -281,7 +281,8 @@ impl Generator {
     fn other_step(&mut self) -> Step {
         match self.random.u32(0..100) {
             0..8 if !self.is_plain => {
-                let project = Some(self.random.u32(0..4));
+                // No tree here has an inode's number: that of one differs in core.
+                let project = Some(self.random.u32(0..4) << 20);
                 let set = SetAttr { project, ..SetAttr::default() };
                 let target = if self.random.u32(0..4) > 0 {
                     self.target(is_directory)
