@@ -14,6 +14,7 @@ use std::ops::Range;
 
 use arrayvec::ArrayVec;
 use novale_posix::report::Event;
+use xxhash_rust::xxh3::xxh3_128_with_seed;
 
 use crate::base::sys::{Args, Served, fail, sys};
 use crate::base::{classes, report};
@@ -53,6 +54,9 @@ enum Kind {
     Loader,
     Other,
 }
+
+/// Bytes of texts without a build's number from which on a table of their sites is kept.
+const CONTENTS_MIN: u64 = 1 << 20;
 
 /// What is needed of one that is loaded.
 #[derive(Debug)]
@@ -314,7 +318,25 @@ impl Object {
     /// Where system calls are, as it was kept or found now.
     #[unsafe(link_section = ".text.novale_start")]
     fn sites(&self) -> Sites {
-        kept::read(&self.build).unwrap_or_else(|| Sites::Many(self.find()))
+        let contents = if self.build.is_empty() { self.contents() } else { None };
+        let build = contents.as_ref().map_or(self.build.as_slice(), |contents| contents);
+        kept::read(build).unwrap_or_else(|| Sites::Many(self.find(build)))
+    }
+
+    /// What stands for the number of a build that has none, of one that takes long to look through: what its texts are.
+    #[cold]
+    fn contents(&self) -> Option<[u8; 16]> {
+        let lens = || self.texts.iter().map(|text| text.end - text.start);
+        if lens().sum::<u64>() < CONTENTS_MIN || lens().any(|len| len > TEXT_MAX as u64) {
+            return None;
+        }
+        let mut digest = [0; 16];
+        for text in &self.texts {
+            let [low, ..] = *digest.as_chunks::<8>().0 else { break };
+            let seed = u64::from_le_bytes(low);
+            digest = xxh3_128_with_seed(bytes_of(text), seed).to_le_bytes();
+        }
+        Some(digest)
     }
 
     /// Replaces those of its sites that are to be; returns how many.
@@ -331,23 +353,25 @@ impl Object {
     }
 
     #[cold]
-    fn find(&self) -> Vec<Site> {
+    fn find(&self, build: &[u8]) -> Vec<Site> {
         let mut all = Vec::new();
         for text in &self.texts {
-            // SAFETY: the text is mapped for as long as nobody unloads it, which takes the loader.
-            let bytes = unsafe {
-                let len = usize::try_from(text.end - text.start).unwrap_or(0);
-                std::slice::from_raw_parts(text.start as *const u8, len)
-            };
+            let bytes = bytes_of(text);
             let is_looked_at =
                 bytes.len() <= TEXT_MAX && (self.kind == Kind::Libc || sites::may_call(bytes));
             if let (true, Ok(offset)) = (is_looked_at, u32::try_from(text.start - self.base)) {
                 all.extend(sites::find(bytes, offset));
             }
         }
-        kept::write(&self.build, &all);
+        kept::write(build, &all);
         all
     }
+}
+
+fn bytes_of(text: &Range<u64>) -> &'static [u8] {
+    let len = usize::try_from(text.end - text.start).unwrap_or(0);
+    // SAFETY: the text is mapped for as long as nobody unloads it, which takes the loader.
+    unsafe { std::slice::from_raw_parts(text.start as *const u8, len) }
 }
 
 /// Replaces the calls of one that is loaded; returns 0 where it has none, or they can't be.
