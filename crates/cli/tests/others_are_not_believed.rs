@@ -414,6 +414,7 @@ echo "its own: $(as "$N" run --strict --mount /mnt/u/m sh -c 'echo $NOVALE_DIREC
 # The path that the mount table shows leads to root's pool from here on.
 as ln -sfn "$R" "$U/link"
 echo "named: $("$N" run --strict --mount /mnt/u/m sh -c 'echo $NOVALE_DIRECT' 2>&1)"
+echo "slot: $("$N" slot add --size 16M "$U/more" /mnt/u/m 2>&1)"
 echo "all: $("$N" run --strict sh -c 'echo $NOVALE_DIRECT' 2>&1)"
 # Both daemons die: the one pool is nobody's then, and neither is its arena.
 "$N" info "$R" | grep -q "mounted   $M"
@@ -463,6 +464,8 @@ fn a_users_mount_leads_root_to_no_pool_and_no_file_of_roots() {
     assert!(output.status.success(), "{output:?}");
     assert!(line("its own: ").starts_with("/mnt/u/m="), "{output:?}");
     assert!(line("named: ").contains("another user's mount"), "{output:?}");
+    // It was added to the pool that the path leads to.
+    assert!(line("slot: ").contains("another user's mount"), "{output:?}");
     let all = line("all: ");
     assert!(all.contains("/mnt/root=") && !all.contains("/mnt/u/m="), "{output:?}");
     assert_eq!((line("left: "), line("then: ")), ("1", "0"), "{output:?}");

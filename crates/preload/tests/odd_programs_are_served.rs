@@ -240,7 +240,7 @@ mod tasks {
             unsafe { std::ptr::without_provenance::<u8>(8).read_volatile() };
         };
         assert_eq!(libc::WTERMSIG(ends_by(touch_nothing)), libc::SIGSEGV);
-        let least = unsafe { libc::getauxval(libc::AT_MINSIGSTKSZ) } as usize;
+        let least = usize::try_from(unsafe { libc::getauxval(libc::AT_MINSIGSTKSZ) }).unwrap();
         for more in [0, 256, 512, 8192] {
             let handle = || {
                 let mut room = vec![0_u8; 2 * 4096 + least + more];

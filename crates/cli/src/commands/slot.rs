@@ -42,6 +42,10 @@ fn named(given: &[PathBuf]) -> Result<Vec<PathBuf>> {
     let table = MountTable::read().context("/proc/self/mountinfo")?;
     let mount = table.top(&dir).filter(|mount| mount.kind == KIND);
     if let Some(mount) = mount {
+        // Its user has said what it is of: any pool.
+        if !mount.is_believed() {
+            bail!("{} is another user's mount: name the slots of its pool", dir.display());
+        }
         let slots = ask::slots_of(mount);
         refuse_others(mount, &slots)?;
         return Ok(slots);

@@ -94,8 +94,11 @@ pub(crate) fn facts_of_pool(slot: &Path) -> Option<(MountEntry, Facts)> {
 }
 
 /// The slots of the pool that is mounted: as its daemon says, to which some may have been added; by what the mount
-/// was made of, where it says nothing.
+/// was made of, where it says nothing. None of a mount that is not believed.
 pub(crate) fn slots_of(mount: &MountEntry) -> Vec<PathBuf> {
+    if !mount.is_believed() {
+        return Vec::new();
+    }
     let made_of = split_source(&mount.source);
     let said = ask(mount, ANSWER_MAX).unwrap_or_default().slots;
     if said.len() > made_of.len() { said } else { made_of }

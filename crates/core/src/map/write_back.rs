@@ -5,7 +5,7 @@
 //! long. A file is flushed as a whole, so the order is of files and not of blocks; it is found in the moment
 //! in which it is needed, and no list is kept up by each write, nor left behind by a death. Any client can
 //! make a pass: a mount's daemon does, and one that finds no block left. Passes that run at once share the
-//! work: a file that somebody has locked is passed by, and comes last.
+//! work: a file that somebody has locked is passed by, and left to the next pass. Who syncs all waits for it.
 
 use std::sync::TryLockError;
 use std::sync::atomic::Ordering;
@@ -36,11 +36,14 @@ pub struct WriteBack {
     pub free_percent: u64,
     /// Then files with something in the buffer since before this time, ns since 1970.
     pub since_before_ns: i64,
+    /// Those too that others have locked, who may be stopped.
+    pub waits: bool,
 }
 
 impl WriteBack {
-    /// All that there is.
-    pub(crate) const ALL: Self = Self { free_percent: 100, since_before_ns: i64::MAX };
+    /// All that nobody has locked.
+    pub(crate) const ALL: Self =
+        Self { free_percent: 100, since_before_ns: i64::MAX, waits: false };
 }
 
 /// What a pass has written back.
@@ -98,6 +101,7 @@ impl Fs {
         let what = WriteBack {
             free_percent: if is_low { rules.high_percent.into() } else { 0 },
             since_before_ns: ctx.now_ns.saturating_sub(i64::from(rules.age_ms) * 1_000_000),
+            waits: false,
         };
         self.write_back(ctx, what)
     }
@@ -107,7 +111,8 @@ impl Fs {
     /// # Errors
     /// Why the first file was not that could not be flushed; the others are.
     pub fn sync_all(&self, ctx: &Ctx) -> Result<()> {
-        let WrittenBack { failure, .. } = self.write_back(ctx, WriteBack::ALL)?;
+        let WrittenBack { failure, .. } =
+            self.write_back(ctx, WriteBack { waits: true, ..WriteBack::ALL })?;
         failure.map_or(Ok(()), Err)
     }
 
@@ -134,7 +139,7 @@ impl Fs {
                 }
             }
         }
-        for file in locked {
+        for file in locked.into_iter().filter(|_| what.waits) {
             if self.is_due(&file, what)? {
                 written.count(self.flush_early(ctx, file.ino, true));
             }
@@ -178,7 +183,8 @@ impl Fs {
             let rules = self.buffer.rules;
             let wanted = if first.is_some() { rules.high_percent } else { rules.low_percent };
             let free_percent = (blocks * 100).div_ceil(blocks_max.max(1)).max(wanted.into());
-            self.write_back(ctx, WriteBack { free_percent, since_before_ns: i64::MIN })?;
+            let what = WriteBack { free_percent, since_before_ns: i64::MIN, waits: false };
+            self.write_back(ctx, what)?;
         }
         Ok(())
     }

@@ -28,8 +28,11 @@ pub(super) fn folder() -> Option<PathBuf> {
         }
     };
     // An administrator may have a user's environment (`su`).
-    let asked = given("XDG_CACHE_HOME").filter(|folder| !own.is_root() || is_roots(folder));
-    let folder = asked.or_else(of_user)?.join("novale");
+    let is_good = |folder: &PathBuf| !own.is_root() || is_roots(folder);
+    let asked = given("XDG_CACHE_HOME").filter(is_good);
+    let while_logged_in = || given("XDG_RUNTIME_DIR").filter(is_good);
+    let all = [asked.or_else(of_user), while_logged_in()];
+    let folder = all.into_iter().flatten().find(|folder| !is_by_fuse(folder))?.join("novale");
     DirBuilder::new().recursive(true).mode(CACHE_MODE).create(&folder).ok()?;
     let found = folder.symlink_metadata().ok()?;
     if !found.is_dir() || ![0, own.as_raw()].contains(&found.uid()) {
@@ -43,6 +46,13 @@ pub(super) fn folder() -> Option<PathBuf> {
         forget_old(&folder).unwrap_or_default();
     }
     Some(folder)
+}
+
+/// Whether what is kept there is read by a daemon: who runs code of it ends with that one.
+fn is_by_fuse(folder: &Path) -> bool {
+    const FUSE: i64 = 0x6573_5546;
+    let there = folder.ancestors().find_map(|folder| rustix::fs::statfs(folder).ok());
+    there.is_some_and(|there| there.f_type == FUSE)
 }
 
 /// When the folder was last looked through for what is old: the time of a file in it.
