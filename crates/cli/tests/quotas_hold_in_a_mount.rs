@@ -135,6 +135,7 @@ fn what_is_renamed_meanwhile_counts_too() {
     for round in 0..10 {
         let tree = scratch.in_dir(&format!("tree{round}"));
         fs::create_dir_all(tree.join("x/y/z")).unwrap();
+        fs::create_dir(tree.join("w")).unwrap();
         (0..50).for_each(|file| fs::write(tree.join(format!("f{file}")), b"").unwrap());
         let (has_ended, has_begun) = (AtomicBool::new(false), AtomicBool::new(false));
         std::thread::scope(|scope| {
@@ -144,7 +145,7 @@ fn what_is_renamed_meanwhile_counts_too() {
                     let _refused = fs::rename(tree.join(one), tree.join(other));
                 };
                 while !has_ended.load(Relaxed) {
-                    for [one, other] in [["x", "u"], ["f7", "g7"], ["x/y", "x/v"]] {
+                    for [one, other] in [["x", "u"], ["f7", "g7"], ["x/y", "x/v"], ["x/y", "w/y"]] {
                         swap(one, other);
                         swap(other, one);
                     }
@@ -157,7 +158,7 @@ fn what_is_renamed_meanwhile_counts_too() {
             novale(&["quota", "set", "--inodes", "100", &tree.display().to_string()]).ok();
             has_ended.store(true, Relaxed);
         });
-        assert_eq!(shown(&tree.display().to_string())["inodes_used"], 54);
+        assert_eq!(shown(&tree.display().to_string())["inodes_used"], 55);
     }
     novale(&["umount", &scratch.dir()]).ok();
     novale(&["check", &slot]).ok();

@@ -11,7 +11,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use rustix::fs::{Dir, Mode, OFlags, XattrFlags, lgetxattr, lremovexattr, lsetxattr};
+use rustix::fs::{Dir, FileType, Mode, OFlags, XattrFlags, lgetxattr, lremovexattr, lsetxattr};
 use rustix::io::Errno;
 use serde::Serialize;
 
@@ -26,8 +26,10 @@ const QUOTAS: &str = "trusted.novale.quotas";
 /// Room for the values of all trees that can have limits, and as many that have none.
 const VALUE_BYTES_MAX: usize = 65_536;
 const PAGE: u64 = 4096;
-/// Walks through a tree in which directories are moved meanwhile.
-const WALKS_MAX: u32 = 32;
+/// Listings of a directory to find what was left out.
+const LISTINGS_MAX: u32 = 8;
+/// Directories on one way down that are open at once.
+const OPEN_MAX: usize = 256;
 
 pub(crate) fn run(command: &QuotaCommand) -> Result<()> {
     match command {
@@ -49,11 +51,13 @@ fn set(args: &QuotaSetArgs) -> Result<()> {
     }
     // What an earlier call was interrupted in is gone on with. What is made meanwhile is in the tree.
     let parents = parent_tree(dir)?;
-    move_below(dir, parents, own)?;
+    let moved = move_below(dir, parents, own);
     let old = quota(dir)?;
     let pages = args.space.map_or(old.pages_max, |limit| limit.0.div_ceil(PAGE));
     let inodes = args.inodes.map_or(old.inodes_max, |limit| limit.0);
-    put(dir, QUOTA, &format!("pages_max={pages} inodes_max={inodes}"))
+    // What could be counted is limited in any case.
+    put(dir, QUOTA, &format!("pages_max={pages} inodes_max={inodes}"))?;
+    moved
 }
 
 /// Takes the limits away, and counts what is below DIR for the tree around it.
@@ -70,68 +74,103 @@ fn clear(args: &QuotaClearArgs) -> Result<()> {
 }
 
 /// Makes all below `top` that counts for tree `from` count for `to`; other trees are left alone.
+///
+/// It goes from directory to directory and back: a whole path may be longer than one can be, and lead elsewhere by then.
+/// What lies in a directory of the tree and does not count for it keeps its name there. So a directory is opened before
+/// it is made to count, and what is in it listed after that; and it is gone on with in what is open, wherever it was
+/// moved.
 fn move_below(top: &Path, from: u32, to: u32) -> Result<()> {
     let mut done = Count::new("inodes counted");
-    for _ in 0..WALKS_MAX {
-        if walk_below(top, (from, to), &mut done)? {
-            return Ok(());
-        }
-    }
-    bail!("{}: directories below it are moved all the time; call this again", top.display())
-}
-
-/// As [`move_below`], once; false where a directory was moved meanwhile, below which all may be as before. It goes from
-/// directory to directory and back: a whole path may be longer than one can be, and lead elsewhere by then. What lies in
-/// a directory of the tree and does not count for it keeps its name, so a directory is opened before it is made to count,
-/// and what is in it listed after that.
-fn walk_below(top: &Path, trees: (u32, u32), done: &mut Count) -> Result<bool> {
     let shown = || top.display().to_string();
-    let mut here = open_directory(rustix::fs::CWD, top, OFlags::empty()).with_context(shown)?;
-    let mut levels = vec![Level::moved(&here, trees, done).with_context(shown)?];
-    let mut has_all = true;
+    let here = open_directory(rustix::fs::CWD, top, OFlags::empty()).with_context(shown)?;
+    let mut levels = vec![Level::moved(here, (from, to), &mut done).with_context(shown)?];
     while let Some(level) = levels.last_mut() {
-        if let Some(name) = level.directories.pop() {
-            let below = match open_directory(&here, &name, OFlags::NOFOLLOW) {
-                Ok(below) => below,
-                // Removed, or at another name by now.
-                Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {
-                    has_all = false;
-                    continue;
-                }
-                Err(error) => return Err(error).with_context(|| under(top, &name)),
-            };
-            done.one_more();
-            let is_ours = move_one(&place_of(&below).join("."), trees);
-            if is_ours.with_context(|| under(top, &name))? {
-                let level = Level::moved(&below, trees, done);
-                levels.push(level.with_context(|| under(top, &name))?);
-                here = below;
+        let Some(name) = level.directories.pop() else {
+            if level.has_left_out((from, to)).with_context(shown)? {
+                continue;
+            }
+            let left = levels.pop();
+            if let (Some(left), Some(above)) = (left, levels.last_mut()) {
+                above.open_above(&left).with_context(shown)?;
             }
             continue;
-        }
-        levels.pop();
-        if let Some(above) = levels.last() {
-            here = open_directory(&here, "..", OFlags::empty()).with_context(shown)?;
-            if rustix::fs::fstat(&here)?.st_ino != above.ino {
-                return Ok(false);
+        };
+        let below = match open_directory(level.here()?, &name, OFlags::NOFOLLOW) {
+            Ok(below) => below,
+            // Gone, or something else by now.
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => continue,
+            Err(error) => return Err(error).with_context(|| under(top, &name)),
+        };
+        if is_taken_in(&below, (from, to)).with_context(|| under(top, &name))? {
+            let level = Level::moved(below, (from, to), &mut done);
+            levels.push(level.with_context(|| under(top, &name))?);
+            if let Some(far) = levels.len().checked_sub(OPEN_MAX) {
+                levels.get_mut(far).into_iter().for_each(|level| level.here = None);
             }
         }
     }
-    Ok(has_all)
+    Ok(())
+}
+
+/// Makes a directory that is open count for the tree `to`, as long as it lies there; says whether it does.
+fn is_taken_in(dir: &OwnedFd, (from, to): (u32, u32)) -> Result<bool> {
+    let own = place_of(dir).join(".");
+    if !move_one(&own, (from, to))? {
+        return Ok(false);
+    }
+    // It may have been moved away before it counted, and can't be since.
+    if from != to && gone_is_none(project(&place_of(dir).join("..")))? != Some(to) {
+        gone_is_none(put(&own, PROJECT, &from.to_string()))?;
+        return Ok(false);
+    }
+    Ok(true)
 }
 
 /// A directory on the way down.
 struct Level {
     ino: u64,
+    /// None where so many are open below it.
+    here: Option<OwnedFd>,
     /// Those in it that are still to be gone into.
     directories: Vec<OsString>,
+    /// How often it may be listed once more.
+    listings: u32,
 }
 
 impl Level {
     /// Moves what is in a directory, but for directories.
-    fn moved(here: &OwnedFd, trees: (u32, u32), done: &mut Count) -> Result<Self> {
-        let mut level = Self { ino: rustix::fs::fstat(here)?.st_ino, directories: Vec::new() };
-        let place = place_of(here);
+    fn moved(here: OwnedFd, trees: (u32, u32), done: &mut Count) -> Result<Self> {
+        let directories = Self::listed(&here, trees, done)?;
+        let ino = rustix::fs::fstat(&here)?.st_ino;
+        Ok(Self { ino, here: Some(here), directories, listings: LISTINGS_MAX })
+    }
+
+    /// Looks for directories that do not count yet though all were gone into, as one that came while it was listed.
+    fn has_left_out(&mut self, (from, to): (u32, u32)) -> Result<bool> {
+        let Some(left) = self.listings.checked_sub(1).filter(|_| from != to) else {
+            return Ok(false);
+        };
+        self.listings = left;
+        let (here, mut found) = (self.here()?, Vec::new());
+        for entry in Dir::read_from(here)? {
+            let entry = entry?;
+            let name = OsStr::from_bytes(entry.file_name().to_bytes());
+            let may_be = !matches!(entry.file_type(), FileType::RegularFile | FileType::Symlink);
+            if may_be && name != "." && name != ".." {
+                let path = place_of(here).join(name);
+                let counts_before = gone_is_none(project(&path))? == Some(from);
+                if counts_before && path.symlink_metadata().is_ok_and(|found| found.is_dir()) {
+                    found.push(name.to_owned());
+                }
+            }
+        }
+        self.directories = found;
+        Ok(!self.directories.is_empty())
+    }
+
+    /// The directories in one, the rest of which is moved.
+    fn listed(here: &OwnedFd, trees: (u32, u32), done: &mut Count) -> Result<Vec<OsString>> {
+        let (place, mut directories) = (place_of(here), Vec::new());
         for entry in Dir::read_from(here)? {
             let entry = entry?;
             let name = OsStr::from_bytes(entry.file_name().to_bytes());
@@ -139,17 +178,31 @@ impl Level {
                 continue;
             }
             let path = place.join(name);
+            done.one_more();
             match path.symlink_metadata() {
-                Ok(metadata) if metadata.is_dir() => level.directories.push(name.to_owned()),
-                Ok(_) => {
-                    move_one(&path, trees)?;
-                    done.one_more();
-                }
+                Ok(metadata) if metadata.is_dir() => directories.push(name.to_owned()),
+                Ok(_) => drop(move_one(&path, trees)?),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(error).with_context(|| name.display().to_string()),
             }
         }
-        Ok(level)
+        Ok(directories)
+    }
+
+    fn here(&self) -> Result<&OwnedFd> {
+        self.here.as_ref().context("a directory that is closed")
+    }
+
+    /// Opens this directory again from the one below it that is left, where it is not open.
+    fn open_above(&mut self, below: &Self) -> Result<()> {
+        if self.here.is_none() {
+            let here = open_directory(below.here()?, "..", OFlags::empty())?;
+            if rustix::fs::fstat(&here)?.st_ino != self.ino {
+                bail!("a directory below it was moved meanwhile; call this again");
+            }
+            self.here = Some(here);
+        }
+        Ok(())
     }
 }
 
