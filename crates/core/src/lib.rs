@@ -36,7 +36,7 @@ pub use life::device::{emulate, emulated};
 pub use life::evacuate::EmptyRound;
 pub use life::left::has_left_behind;
 pub use life::mkfs::{FIRST_SLOT_BYTES_MIN, MkfsOptions, SLOT_BYTES_MIN, mkfs, mkfs_check};
-pub use life::room::RoomTurn;
+pub use life::room::{RoomTurn, Short};
 pub use life::saved::{Space, saved_free, space};
 pub use life::serving::{Served, mount_served, mounts_served};
 pub use life::slots::{

@@ -284,7 +284,7 @@ fn what_is_old_is_written_back() {
     fs.write(&Ctx { now_ns: 200, hint: 0 }, new, 0, &[1; 100]).unwrap();
     // Written again since, and dirty for as long.
     fs.write(&Ctx { now_ns: 300, hint: 0 }, old, 50, &[1; 100]).unwrap();
-    let what = WriteBack { free_percent: 20, since_before_ns: 150 };
+    let what = WriteBack { free_percent: 20, since_before_ns: 150, waits: false };
     assert_eq!(fs.write_back(&CTX, what).unwrap().files, 1);
     let fs = after_crash(fs);
     assert_eq!((contents(&fs, old).len(), contents(&fs, new).len()), (150, 0));

@@ -149,7 +149,7 @@ fn what_was_written_back_is_not_counted_for_a_later_sync() {
     for _ in 0..100 {
         fs.write(&at(0), ino, 0, &[1; 4096]).unwrap();
     }
-    let all = WriteBack { free_percent: 100, since_before_ns: i64::MAX };
+    let all = WriteBack { free_percent: 100, since_before_ns: i64::MAX, waits: true };
     assert_eq!(fs.write_back(&at(0), all).unwrap().files, 1);
     fs.sync(&at(0), ino).unwrap();
     assert_eq!(counted(&fs, Buffering::Verdict), [0, 0]);

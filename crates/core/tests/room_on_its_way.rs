@@ -36,11 +36,11 @@ fn room_is_on_its_way_while_what_was_removed_is_held() {
             fs.release(&CTX, held, 1).unwrap();
         });
         let start = Instant::now();
-        assert!(fs.wait_for_room(turn, LONG));
+        assert!(fs.wait_for_room(turn, Short::Pool, LONG));
         assert!(start.elapsed() < LONG, "nobody woke it");
     });
     // What has gone by then is not waited for.
-    assert!(fs.wait_for_room(turn, LONG));
+    assert!(fs.wait_for_room(turn, Short::Pool, LONG));
     assert_eq!(fs.room_turn(), None);
 }
 
@@ -68,7 +68,7 @@ fn nobody_waits_twice_for_what_stays_open() {
     let stays = make(&fs, b"stays");
     fs.hold(stays).unwrap();
     fs.unlink(&CTX, Node::ROOT, b"stays").unwrap();
-    assert!(!fs.wait_for_room(fs.room_turn().unwrap(), SHORT));
+    assert!(!fs.wait_for_room(fs.room_turn().unwrap(), Short::Pool, SHORT));
     assert_eq!(fs.room_turn(), None);
     let next = make(&fs, b"next");
     fs.hold(next).unwrap();

@@ -90,7 +90,7 @@ fn who_makes_room_passes_by_a_file_that_another_one_flushes() {
     };
     let (older, newer) = (file(b"older", 10), file(b"newer", 20));
     // One of them is enough.
-    let half = WriteBack { free_percent: 50, since_before_ns: i64::MIN };
+    let half = WriteBack { free_percent: 50, since_before_ns: i64::MIN, waits: true };
     let flush = |hint| fs.write_back(&Ctx { now_ns: 30, hint }, half).unwrap().files;
     std::thread::scope(|scope| {
         gate.set(State::Armed);

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use novale_core::{
     Attr, Ctx, Error, Fallocate, FileKind, Fs, Ino, Judged, NewInode, Node, Place, RenameMode,
-    RoomTurn, Seek, SetAttr, SetXattr, StatFs, XattrMode,
+    RoomTurn, Seek, SetAttr, SetXattr, Short, StatFs, XattrMode,
 };
 use novale_posix::{Changer, SET_ID, errno, hold_same, lookup_held, thread_hint, wall_clock_ns};
 
@@ -590,8 +590,8 @@ impl Service for Novale {
         self.fs.room_turn()
     }
 
-    fn wait_for_room(&self, turn: RoomTurn, timeout: Duration) {
-        self.fs.wait_for_room(turn, timeout);
+    fn wait_for_room(&self, turn: RoomTurn, short: Short, timeout: Duration) {
+        self.fs.wait_for_room(turn, short, timeout);
     }
 
     fn closed(&self, ino: Ino, open: OpenRequest) {

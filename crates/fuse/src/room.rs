@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::Builder;
 use std::time::{Duration, Instant};
 
+use novale_core::Short;
 use novale_posix::ROOM_PATIENCE;
 
 use crate::locked::locked;
@@ -20,8 +21,8 @@ const LONGEST: Duration = Duration::from_secs(5);
 const WAITING_MAX: usize = 256;
 
 /// Tries a request again and answers it, unless it fails for want of room and may be tried once more;
-/// says whether it was answered.
-type Step = Box<dyn FnMut(&dyn Service, bool) -> bool + Send>;
+/// says where there is none then.
+type Step = Box<dyn FnMut(&dyn Service, bool) -> Option<Short> + Send>;
 
 struct Waiting {
     step: Step,
@@ -49,7 +50,15 @@ impl fmt::Debug for Room {
 
 /// Whether there was no room: in the pool, or in the limits of a directory tree.
 pub(crate) fn is_full<T>(done: &Reply<T>) -> bool {
-    matches!(done, Err(Errno(libc::ENOSPC | libc::EDQUOT)))
+    short(done).is_some()
+}
+
+fn short<T>(done: &Reply<T>) -> Option<Short> {
+    match done {
+        Err(Errno(libc::ENOSPC)) => Some(Short::Pool),
+        Err(Errno(libc::EDQUOT)) => Some(Short::Tree),
+        _ => None,
+    }
 }
 
 impl Room {
@@ -80,13 +89,13 @@ impl Room {
         let mut answer = Some(answer);
         let mut step: Step = Box::new(move |service, last| {
             let done = request(service);
-            if is_full(&done) && !last {
-                return false;
+            if let Some(short) = short(&done).filter(|_| !last) {
+                return Some(short);
             }
             if let Some(answer) = answer.take() {
                 answer(done);
             }
-            true
+            None
         });
         let mut list = locked(&self.list);
         if list.waiting.len() < WAITING_MAX && (list.attended || self.attend(&mut list)) {
@@ -118,9 +127,14 @@ fn attend(service: &dyn Service, all: &Mutex<List>) {
         let turn = service.room_turn();
         let waiting = std::mem::take(&mut locked(all).waiting);
         let now = Instant::now();
+        let mut short = Short::Tree;
         let left = waiting.into_iter().filter_map(|mut it| {
             let last = turn.is_none() || now >= it.until;
-            (!(it.step)(service, last)).then_some(it)
+            let found = (it.step)(service, last)?;
+            if found == Short::Pool {
+                short = found;
+            }
+            Some(it)
         });
         let left: Vec<Waiting> = left.collect();
         let mut list = locked(all);
@@ -131,7 +145,7 @@ fn attend(service: &dyn Service, all: &Mutex<List>) {
         }
         drop(list);
         if let Some(turn) = turn {
-            service.wait_for_room(turn, ROOM_PATIENCE);
+            service.wait_for_room(turn, short, ROOM_PATIENCE);
         }
     }
 }

@@ -8,8 +8,8 @@ use std::ops::Range;
 use std::time::Duration;
 
 use novale_core::{
-    Attr, Fallocate, FileKind, Ino, Judged, NewInode, Place, RenameMode, RoomTurn, Seek, StatFs,
-    XattrMode,
+    Attr, Fallocate, FileKind, Ino, Judged, NewInode, Place, RenameMode, RoomTurn, Seek, Short,
+    StatFs, XattrMode,
 };
 
 /// An errno, positive as in `<errno.h>`.
@@ -226,7 +226,7 @@ pub trait Service: Send + Sync + 'static {
     /// where no room is on its way.
     fn room_turn(&self) -> Option<RoomTurn>;
     /// Sleeps until a removed file is gone that somebody held; `timeout` at most.
-    fn wait_for_room(&self, turn: RoomTurn, timeout: Duration);
+    fn wait_for_room(&self, turn: RoomTurn, short: Short, timeout: Duration);
     /// A file that was opened so is open no longer, and what was mapped through it is not.
     fn closed(&self, ino: Ino, open: OpenRequest);
     /// Writes at the end of a file, wherever that is by now; a writer is named as in

@@ -33,6 +33,14 @@ fn a_program_is_started_in_the_middle_of_a_long_write() {
     is_whole(&scratch, &slot);
 }
 
+/// On a handler's own stack all signals are blocked, which was taken for one that had come: the call began anew for ever.
+#[test]
+fn a_handler_on_a_stack_of_its_own_starts_a_program() {
+    let Some((scratch, slot)) = mounted("a_handler_starts_a_program") else { return };
+    succeeds(&task(&scratch, "starts_in_a_handler").output().unwrap());
+    is_whole(&scratch, &slot);
+}
+
 /// What the process had left before each program that could not be started stayed with it: descriptors, the whole
 /// pool once more in its address space, and a place among the clients, of which there are 512.
 #[test]
@@ -55,6 +63,42 @@ mod tasks {
     const CHILDREN: usize = 16;
     /// Seconds after which a child that still runs is ended by a signal.
     const PATIENCE: u32 = 30;
+
+    extern "C" fn starts_true(_: i32) {
+        let (words, none) = ([c"true".as_ptr().cast_mut(), std::ptr::null_mut()], std::ptr::null());
+        let (name, mut child) = (c"true".as_ptr(), 0);
+        let (words, empty) = (words.as_ptr(), [std::ptr::null_mut()]);
+        let made = unsafe {
+            libc::posix_spawnp(&raw mut child, name, none, none.cast(), words, empty.as_ptr())
+        };
+        let mut status = 1;
+        let ended = unsafe { libc::waitpid(child, &raw mut status, 0) };
+        if (made, ended, status) != (0, child, 0) {
+            unsafe { libc::_exit(1) };
+        }
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn starts_in_a_handler() {
+        unsafe { libc::alarm(PATIENCE) };
+        std::fs::write(PathBuf::from(std::env::var_os(PLACE).unwrap()).join("file"), b"").unwrap();
+        let mut room = vec![0_u8; 64 << 10];
+        let stack =
+            libc::stack_t { ss_sp: room.as_mut_ptr().cast(), ss_flags: 0, ss_size: room.len() };
+        assert_eq!(unsafe { libc::sigaltstack(&raw const stack, std::ptr::null_mut()) }, 0);
+        let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+        action.sa_sigaction = starts_true as *const () as usize;
+        action.sa_flags = libc::SA_ONSTACK;
+        unsafe { libc::sigaction(libc::SIGUSR1, &raw const action, std::ptr::null_mut()) };
+        for _ in 0..3 {
+            unsafe { libc::raise(libc::SIGUSR1) };
+        }
+        // What was blocked there is not so behind it.
+        let mut mask: libc::sigset_t = unsafe { std::mem::zeroed() };
+        unsafe { libc::sigprocmask(libc::SIG_BLOCK, std::ptr::null(), &raw mut mask) };
+        assert_eq!(unsafe { libc::sigismember(&raw const mask, libc::SIGTERM) }, 0);
+    }
 
     /// What all threads and children have open, and names of each one's own.
     struct Files {

@@ -80,7 +80,8 @@ pub(crate) fn try_lock(word: &AtomicU64, owner: Owner) -> bool {
     word.compare_exchange(0, owner.0, AcqRel, Relaxed).is_ok()
 }
 
-/// Whether an owner is dead, for whom the caller has slept so many times with nobody who gave the lock up meanwhile.
+/// Whether an owner is dead, for whom the caller has slept so many times, one after the other, as far as it knows with
+/// nobody who gave the lock up meanwhile.
 pub(crate) type IsDead<'a> = &'a dyn Fn(Owner, u32) -> bool;
 
 /// Takes the lock; sleeps while a living owner has it.
@@ -105,7 +106,7 @@ fn lock_contended(word: &AtomicU64, owner: Owner, is_dead: IsDead<'_>) -> Result
     // A client that has slept cannot know whether others still do, so it takes the lock as contended:
     // its own unlock then wakes the next. One wake-up too many is possible, one too few is not.
     let mut mine = owner.0;
-    let mut slept = 0_u32;
+    let (mut slept, mut slept_for) = (0_u32, owner);
     loop {
         let now = word.load(Relaxed);
         let Some(holder) = Owner::of_lock_word(now) else {
@@ -123,7 +124,14 @@ fn lock_contended(word: &AtomicU64, owner: Owner, is_dead: IsDead<'_>) -> Result
         }
         let woken = futex_wait(word, low32(contended), LIVENESS_INTERVAL);
         mine = owner.0 | CONTENDED;
-        slept = if woken { 0 } else { slept.wrapping_add(1) };
+        slept = if woken {
+            0
+        } else if holder == slept_for {
+            slept.wrapping_add(1)
+        } else {
+            1
+        };
+        slept_for = holder;
         if !woken && is_dead(holder, slept) && word.load(Relaxed) == contended {
             return Err(Refused::Dead(holder));
         }

@@ -216,7 +216,7 @@ pub(crate) fn slot_count(first: &Path) -> Option<usize> {
 /// Whether a file's first bytes are a slot's, sound or not. They are read: nothing is mapped.
 pub(crate) fn begins_as_slot(path: &Path) -> bool {
     file_len(path).is_some_and(|len| len > 0)
-        && fs::File::open(path).is_ok_and(|file| {
+        && open_ordinary(path).is_ok_and(|(file, _)| {
             head_of(&file).is_ok_and(|head| what_it_holds(&head) == Some(OUR_FORMAT))
         })
 }
@@ -274,13 +274,22 @@ pub(crate) fn head(path: &Path) -> Result<Vec<u8>> {
     Ok(slot_head(&open(&[path.to_owned()], reading())?, 0)?)
 }
 
-fn short_head(path: &Path) -> io::Result<Vec<u8>> {
+/// Opens what is an ordinary file, as its owner may have put something else there since it was looked at; and its length.
+fn open_ordinary(path: &Path) -> io::Result<(fs::File, u64)> {
     let waits_for_nobody = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
     let file = fs::OpenOptions::new().read(true).custom_flags(waits_for_nobody).open(path)?;
     let metadata = file.metadata()?;
-    let len = if metadata.is_file() { metadata.len().min(PAGE) } else { 0 };
+    if metadata.is_file() {
+        Ok((file, metadata.len()))
+    } else {
+        Err(io::ErrorKind::InvalidInput.into())
+    }
+}
+
+fn short_head(path: &Path) -> io::Result<Vec<u8>> {
+    let (file, len) = open_ordinary(path)?;
     let mut head = Vec::new();
-    file.take(len).read_to_end(&mut head)?;
+    file.take(len.min(PAGE)).read_to_end(&mut head)?;
     Ok(head)
 }
 

@@ -39,6 +39,15 @@ pub struct RoomTurn {
     available: u64,
 }
 
+/// Where there is too little room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Short {
+    /// In the pool.
+    Pool,
+    /// In the limits of a directory tree, of which no file is buffered.
+    Tree,
+}
+
 /// The half of a word that a sleeper compares.
 fn low(word: u64) -> u32 {
     u32::try_from(word & u64::from(u32::MAX)).unwrap_or(0)
@@ -119,9 +128,10 @@ impl Fs {
     /// Writes back what is buffered, or takes pages with two copies apart, unless others have made room in such a way
     /// since `turn`; where there is nothing of that, sleeps until an inode that was held has
     /// gone since `turn`, `timeout` at most. Says whether there is room. The caller has no lock.
-    pub fn wait_for_room(&self, turn: RoomTurn, timeout: Duration) -> bool {
+    pub fn wait_for_room(&self, turn: RoomTurn, short: Short, timeout: Duration) -> bool {
         let has_grown = || self.available() > turn.available;
-        if self.flush_for_room() || has_grown() || self.unpair_for_room() {
+        let of_pool = || self.flush_for_room() || has_grown();
+        if short == Short::Pool && of_pool() || self.unpair_for_room() {
             return true;
         }
         let freed = self.freed();

@@ -356,8 +356,8 @@ impl Fs {
 }
 
 /// Refuses to move what counts for its directory's tree to a directory of another one, and to move or rename in a tree
-/// what does not count for it: who is about to make it count finds it by its name. The top of a tree may go anywhere, as
-/// may to no tree what only lies in one that it does not count for.
+/// what does not count for it: who is about to make it count finds it by its name. What does not count for the tree that
+/// it lies in may be moved to a directory of no tree, or of its own; the top of a tree anywhere.
 fn stay_in_tree(moved: &Locked<'_>, old: &Locked<'_>, new: &Locked<'_>) -> Result<()> {
     let (project, to) = (moved.view.project(), new.view.project());
     let leaves = project == old.view.project() && project != to;

@@ -107,9 +107,17 @@ fn lend() -> u64 {
     let (blocked, old) = (LENT_MASK, thread.lent_mask.as_ptr());
     sys!(libc::SYS_rt_sigprocmask, libc::SIG_BLOCK, &raw const blocked, old, size_of::<u64>());
     if thread.pending.load(Ordering::Relaxed) != 0 {
-        quiet::end_own_lending();
-        return 3;
+        if thread.signal.load(Ordering::Relaxed) != 0 {
+            quiet::end_own_lending();
+            return 3;
+        }
+        // A call on the alternate stack: all signals are blocked until the way out, which sets this mask.
+        let before = thread.mask.load(Ordering::Relaxed);
+        thread.lent_mask.store(before, Ordering::Relaxed);
+        thread.mask.store(before | LENT_MASK, Ordering::Relaxed);
     }
+    // A child that a fault ends in this memory counts none away.
+    thread.arriving.store(0, Ordering::Relaxed);
     thread.is_lent.store(1, Ordering::Relaxed);
     thread.depth.store(BORROWED, Ordering::Relaxed);
     4

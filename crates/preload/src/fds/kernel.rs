@@ -228,7 +228,10 @@ fn try_take(mount: &Mount, description: &InUse) -> Option<bool> {
     if is_refused {
         say("a descriptor can't be handed to the kernel: a filter refuses dup3 and dup2");
         drop(numbers);
-        sys!(libc::SYS_close, real);
+        if !in_place {
+            sys!(libc::SYS_close, real);
+            numbers::freed_any();
+        }
         return Some(false);
     }
     description.set(IN_KERNEL);
@@ -240,7 +243,8 @@ fn try_take(mount: &Mount, description: &InUse) -> Option<bool> {
     Some(true)
 }
 
-/// Puts a file of the kernel's at a number; a filter may refuse one way. Over itself there is nothing to put.
+/// Puts a file of the kernel's at a number; a filter may refuse one way, without which a program that another thread
+/// starts in this moment has it open. Over itself there is nothing to put.
 fn put_over(real: u32, fd: i32, stays: bool) -> Ret {
     let flags = if stays { 0 } else { libc::O_CLOEXEC };
     let put = sys!(libc::SYS_dup3, real, fd, flags);

@@ -1,15 +1,24 @@
 //! Calls that find no room are made again while files that were removed are on their way out: the
 //! kernel gives up one that it knew a moment after it was told.
 
-use novale_core::{Fs, RoomTurn};
+use novale_core::{Fs, RoomTurn, Short};
 use novale_posix::again_with_room;
 
 use crate::base::sys::{Served, fail};
 use crate::mounts;
 
-/// Whether a call has failed for want of room, in the pool or in the limits of a directory tree.
+/// Where a call has found no room, if it has failed for that.
+fn short(served: Served) -> Option<Short> {
+    match served {
+        Some(error) if error == fail(libc::ENOSPC) => Some(Short::Pool),
+        Some(error) if error == fail(libc::EDQUOT) => Some(Short::Tree),
+        _ => None,
+    }
+}
+
+/// Whether a call has failed for want of room.
 pub(crate) fn is_wanted(served: Served) -> bool {
-    served == Some(fail(libc::ENOSPC)) || served == Some(fail(libc::EDQUOT))
+    short(served).is_some()
 }
 
 /// Where room is on its way.
@@ -21,5 +30,5 @@ fn turns() -> Vec<(&'static Fs, RoomTurn)> {
 /// Makes a call again that has found no room and changed nothing.
 #[cold]
 pub(crate) fn again(call: impl FnMut() -> Served) -> Served {
-    again_with_room(turns, |served| is_wanted(*served), call)
+    again_with_room(turns, |served| short(*served), call)
 }

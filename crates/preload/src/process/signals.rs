@@ -176,7 +176,8 @@ std::arch::global_asm!(
     arrived = sym arrived,
 );
 
-/// As many signals as can come one on the other, and some of faults that this library's own code is spared.
+/// As many signals as can come one on the other, and faults of this library's own code that are mended
+/// ([`guard::fixup`]).
 const ARRIVING_MAX: u32 = 100;
 static DEFAULT: Action = Action { handler: 0, flags: 0, restorer: 0, mask: 0 };
 
@@ -314,7 +315,9 @@ fn handle(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::ucontext_
     let thread = current();
     // SAFETY: the kernel hands both over, valid while the handler runs.
     let code = unsafe { (*info).si_code };
-    let caused = may_be_a_fault(signal) && code > 0;
+    // Of memory that has failed, and was not touched yet, the kernel tells as one process does another.
+    let is_told = signal == libc::SIGBUS && code == libc::BUS_MCEERR_AO;
+    let caused = may_be_a_fault(signal) && code > 0 && !is_told;
     if caused {
         if signal == libc::SIGBUS && is_of_a_slot(info) {
             return;

@@ -333,7 +333,8 @@ impl Object {
         let mut digest = [0; 16];
         for text in &self.texts {
             let [low, ..] = *digest.as_chunks::<8>().0 else { break };
-            let seed = u64::from_le_bytes(low);
+            // Sites are told by where they are.
+            let seed = u64::from_le_bytes(low) ^ (text.start - self.base);
             digest = xxh3_128_with_seed(bytes_of(text), seed).to_le_bytes();
         }
         Some(digest)
