@@ -210,6 +210,22 @@ fn what_was_taken_has_room() {
     }
 }
 
+/// A file's write-back takes two pages at most here, and six are reserved for it.
+#[test]
+fn what_is_available_is_less_what_a_write_back_takes() {
+    const FILES: u64 = 300;
+    let fs = open_as(pool(&[16 * MB], 2), &buffered());
+    for number in 0..FILES {
+        let ino = create(&fs, &format!("f{number}"));
+        fs.write(&CTX, ino, 0, &[7; 100]).unwrap();
+    }
+    let told = fs.statfs().unwrap().pages_available;
+    assert!(fs.buffer_use().unwrap().pages_reserved >= 6 * FILES);
+    fs.sync_all(&CTX).unwrap();
+    let left = fs.statfs().unwrap().pages_available;
+    assert!((left - FILES..=left).contains(&told), "{told} were said, {left} are left");
+}
+
 /// Changes in a full pool let their files' logs grow, from the reserve. What was reserved for the buffer stays:
 /// else its files could not be flushed, and the pool not be closed.
 #[test]

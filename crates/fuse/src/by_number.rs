@@ -10,7 +10,7 @@
 
 use novale_core::{Attr, Ctx, FileKind, Ino};
 use novale_layout::INO_LIMIT;
-use novale_posix::by_number::{DIRECTORY, parse};
+use novale_posix::by_number::{self, parse};
 use novale_posix::hold_same;
 
 use crate::gate::Pass;
@@ -61,7 +61,7 @@ impl Novale {
     /// Whether a name leads to it.
     pub(crate) fn is_named_virtual(&self, parent: Ino, name: &[u8]) -> bool {
         let here = name == b"." && parent == INO;
-        self.settings.shared && (parent == Ino::ROOT && name == DIRECTORY.as_bytes() || here)
+        self.settings.shared && (by_number::is_directory(parent, name) || here)
     }
 
     /// Refuses what can't be done to it.

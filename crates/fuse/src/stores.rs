@@ -37,6 +37,9 @@ const PAGE: u64 = 4096;
 const PAGE_BYTES: usize = 4096;
 /// Pages of a file of which old bytes are kept, beyond those of its latest writes: 2 MB.
 const KEPT_MAX: usize = 512;
+/// Groups of 512 pages of a file of which the kernel's pages are known, 8 GB where all are used: of a file of more it may
+/// have any. A hole costs the kernel's user no room, and each group costs the daemon some.
+const GROUPS_MAX: usize = 4096;
 /// A file's latest writes, of which the old bytes are kept in any case: each has 257 pages at most.
 const LATEST: u64 = 8;
 
@@ -57,6 +60,8 @@ struct Open {
 struct Pages {
     /// Those that the kernel may have, a bit each, by their number's part above 512.
     kernels: HashMap<u64, [u64; 8]>,
+    /// It may have any, and no bit is kept.
+    any: bool,
     /// What writes have replaced in those.
     replaced: BTreeMap<u64, Replaced>,
     /// Writes so far.
@@ -126,10 +131,15 @@ fn bits(bytes: &Range<usize>, index: usize) -> u64 {
 /// A page and a range of its bytes.
 type Piece = (u64, Range<usize>);
 
-/// The pages of a range of bytes.
+/// The numbers of the pages that a range of bytes has parts of.
+fn pages(bytes: &Range<u64>) -> Range<u64> {
+    bytes.start / PAGE..bytes.end.div_ceil(PAGE)
+}
+
+/// The same with the range of bytes in each.
 fn pieces(offset: u64, len: usize) -> impl Iterator<Item = Piece> {
     let bytes = offset..offset.saturating_add(len as u64);
-    (offset / PAGE..bytes.end.div_ceil(PAGE)).map(move |page| (page, in_page(page, &bytes)))
+    pages(&bytes).map(move |page| (page, in_page(page, &bytes)))
 }
 
 /// Which bytes of a page are in a range that it has a part of.
@@ -159,14 +169,23 @@ impl Pages {
         (page / 512, usize::try_from(page % 512 / 64).unwrap_or(0), 1 << (page % 64))
     }
 
+    fn has_some(&self) -> bool {
+        self.any || !self.kernels.is_empty()
+    }
+
     fn has(&self, page: u64) -> bool {
         let (group, word, bit) = Self::place(page);
         let words = self.kernels.get(&group);
-        words.and_then(|words| words.get(word)).is_some_and(|word| word & bit != 0)
+        self.any || words.and_then(|words| words.get(word)).is_some_and(|word| word & bit != 0)
     }
 
     fn set(&mut self, page: u64, is_kernels: bool) {
         let (group, word, bit) = Self::place(page);
+        self.any |= self.kernels.len() == GROUPS_MAX && !self.kernels.contains_key(&group);
+        if self.any {
+            self.kernels = HashMap::new();
+            return;
+        }
         if let Some(word) = self.kernels.entry(group).or_default().get_mut(word) {
             *word = if is_kernels { *word | bit } else { *word & !bit };
         }
@@ -190,9 +209,11 @@ impl Pages {
         Ok(())
     }
 
-    /// The pages of a range that the kernel may have, in no order; the range may be as long as a file can be.
+    /// The pages of a range that the kernel may have, in no order; the range may be as long as a file can be, and all of
+    /// it be among them.
     fn known(&self, bytes: &Range<u64>) -> impl Iterator<Item = u64> {
-        let pages = bytes.start / PAGE..bytes.end.div_ceil(PAGE);
+        let pages = pages(bytes);
+        let all = if self.any { pages.clone() } else { 0..0 };
         let groups = pages.start / 512..pages.end.div_ceil(512);
         let each = |(group, words): (&u64, &[u64; 8])| {
             let (first, words) = (group * 512, *words);
@@ -201,18 +222,25 @@ impl Pages {
                 .map(move |at| first + at as u64)
         };
         let those = self.kernels.iter().filter(move |(group, _)| groups.contains(group));
-        those.flat_map(each).filter(move |page| pages.contains(page))
+        those.flat_map(each).filter(move |page| pages.contains(page)).chain(all)
     }
 
     /// Keeps what is erased: of so many pages, the first ones and the last, since those have other bytes too.
     fn keep_erased(&mut self, bytes: &Range<u64>, read: ReadAt<'_>) -> Reply<()> {
         self.writes += 1;
-        let mut known: Vec<u64> = self.known(bytes).collect();
-        known.sort_unstable();
-        let last = known.len().saturating_sub(1);
-        if last > KEPT_MAX {
-            known.drain(KEPT_MAX..last);
-        }
+        let known: Vec<u64> = if self.any {
+            let pages = pages(bytes);
+            let last = pages.clone().skip(KEPT_MAX).last();
+            pages.take(KEPT_MAX).chain(last).collect()
+        } else {
+            let mut known: Vec<u64> = self.known(bytes).collect();
+            known.sort_unstable();
+            let last = known.len().saturating_sub(1);
+            if last > KEPT_MAX {
+                known.drain(KEPT_MAX..last);
+            }
+            known
+        };
         known.into_iter().try_for_each(|page| self.keep_piece(page, &in_page(page, bytes), read))
     }
 
@@ -286,7 +314,7 @@ impl Stores {
 
     /// Whether the kernel may have pages of a file that are stored to.
     pub(crate) fn may_store(&self, ino: Ino) -> bool {
-        self.may_have(ino, |pages| !pages.kernels.is_empty())
+        self.may_have(ino, Pages::has_some)
     }
 
     /// Whether it may have such of a range.
@@ -335,7 +363,7 @@ impl Stores {
     ) -> Reply<usize> {
         let Some(pages) = self.pages(ino) else { return write() };
         let mut pages = locked(&pages);
-        if pages.kernels.is_empty() {
+        if !pages.has_some() {
             pages.writes += 1;
             return write();
         }
@@ -365,10 +393,8 @@ impl Stores {
     pub(crate) fn dropped(&self, ino: Ino, bytes: &Range<u64>) {
         let Some(pages) = self.pages(ino) else { return };
         let mut pages = locked(&pages);
-        let known: Vec<u64> = pages.known(bytes).collect();
-        for page in known {
-            pages.replaced.remove(&page);
-        }
+        let within = self::pages(bytes);
+        pages.replaced.retain(|page, _| !within.contains(page));
     }
 
     /// Pages are written back that a mapping has stored to.
@@ -472,6 +498,27 @@ mod tests {
         page[1000] = 5;
         file.write_back(1, &page);
         assert_eq!(file.byte(4096 + 1000), 5);
+    }
+
+    /// A file of one page and a long hole: what is known of it is bounded, and nothing is lost of the page.
+    #[test]
+    fn of_holes_without_an_end_not_all_is_known() {
+        let file = File::new(PAGE_BYTES);
+        for group in 0..GROUPS_MAX as u64 + 10 {
+            file.cached(group * 512);
+        }
+        let pages = file.stores.pages(INO).unwrap();
+        assert_eq!((locked(&pages).kernels.len(), locked(&pages).any), (0, true));
+        let mut page = file.cached(0);
+        page[3000] = 9;
+        file.write(8, &[5; 8]);
+        file.write_back(0, &page);
+        assert_eq!([7, 8, 15, 16, 3000].map(|at| file.byte(at)), [0, 5, 5, 0, 9]);
+        assert!(file.stores.may_store_in(INO, &(0..i64::MAX as u64)));
+        let read = |at: u64, buf: &mut [u8]| Ok(file.read_at(at, buf));
+        assert!(file.stores.erase(INO, &(0..i64::MAX as u64), &read, &mut || Ok(())).unwrap());
+        file.stores.dropped(INO, &(0..i64::MAX as u64));
+        assert!(locked(&pages).replaced.is_empty());
     }
 
     #[test]

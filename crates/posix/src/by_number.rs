@@ -16,6 +16,12 @@ pub const DIRECTORY: &str = ".novale";
 /// A name may go on after this with anything.
 pub const SEPARATOR: u8 = b':';
 
+/// Whether a name in a directory leads to it. The daemon alone has it: on media there is none.
+#[must_use]
+pub fn is_directory(parent: Ino, name: &[u8]) -> bool {
+    parent == Ino::ROOT && name == DIRECTORY.as_bytes()
+}
+
 /// The name of one use of an inode's number.
 #[must_use]
 pub fn name(ino: Ino, generation: u32) -> String {

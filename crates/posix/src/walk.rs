@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use novale_core::{Attr, Ctx, Error as FsError, FileKind, Fs, Ino, Node};
 
-use crate::{Error, Result};
+use crate::{Error, Result, by_number};
 
 /// The bit by which an owner may search a directory.
 const SEARCH: u32 = 1;
@@ -273,6 +273,9 @@ fn walk_by<'p, W: Walker>(
         if last && !slash && follow == Follow::Unseen {
             let name = Some(last_name(&path, from - name.len()..from));
             return Ok(Found { parent: at, name, attr: None, slash });
+        }
+        if below_mount.is_some() && by_number::is_directory(at.ino, name) {
+            return Err(Error::Leaves);
         }
         let attr = match fs.lookup(ctx, at, name) {
             Ok(attr) => attr,

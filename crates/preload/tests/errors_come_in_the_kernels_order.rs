@@ -16,6 +16,8 @@ promises! {
     the_first_of_several_errors_is_told: runs_with_the_daemon orders;
     /// All kinds of names with all kinds of files, beside tmpfs, found these.
     so_it_is_of_attributes: runs_with_the_daemon attributes;
+    /// A name that a program made beside the daemon's own was hidden from everybody else.
+    what_the_daemon_has_alone_is_refused: runs_with_the_daemon daemons_own;
 }
 
 mod tasks {
@@ -124,5 +126,27 @@ mod tasks {
         let reference = tempfile::tempdir().unwrap();
         let place = std::path::PathBuf::from(std::env::var_os(PLACE).unwrap());
         assert_eq!(told_of_attributes(&place), told_of_attributes(reference.path()));
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn daemons_own() {
+        let place = std::path::PathBuf::from(std::env::var_os(PLACE).unwrap());
+        fs::write(place.join("file"), b"").unwrap();
+        let file = place.join("file");
+        for name in [".novale", ".novale/new", "./.novale"] {
+            let name = place.join(name);
+            for done in [
+                File::create_new(&name).map(drop),
+                fs::create_dir(&name),
+                symlink("x", &name),
+                fs::hard_link(&file, &name),
+                fs::rename(&file, &name),
+            ] {
+                let told = done.unwrap_err().raw_os_error();
+                assert!(matches!(told, Some(libc::EPERM | libc::EEXIST)), "{name:?}: {told:?}");
+            }
+        }
+        assert_eq!(fs::read_dir(&place).unwrap().count(), 1);
     }
 }

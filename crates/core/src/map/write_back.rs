@@ -85,6 +85,14 @@ impl Fs {
         Ok(BufferUse { blocks, blocks_max, pages_reserved })
     }
 
+    /// Pages that writing back takes where files are small: a file's first block has a log page beside it.
+    /// What is reserved covers the longest log of each file, six pages for one block; who finds no room
+    /// for that has all written back first.
+    pub(crate) fn pages_awaited(&self) -> Result<u64> {
+        let BufferUse { blocks, pages_reserved, .. } = self.buffer_use()?;
+        Ok(pages_reserved.min(2 * blocks))
+    }
+
     /// The rules by which the write buffer is emptied, which are the same for all clients.
     #[must_use]
     pub fn buffer_rules(&self) -> BufferRules {

@@ -211,7 +211,7 @@ impl Reserved {
 }
 
 /// Memory that is taken as it is used, zeroes at first. Of tables that are large and hardly used, so in small
-/// pages: a large one is filled with zeroes when it is first touched.
+/// pages: a large one is filled with zeroes when it is first touched. A core file is not longer by it.
 fn reserve(bytes: usize) -> Option<u64> {
     let access = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
@@ -219,5 +219,6 @@ fn reserve(bytes: usize) -> Option<u64> {
     let at = u64::try_from(at).ok()?;
     // A kernel that knows no large pages refuses.
     sys!(libc::SYS_madvise, at, bytes, libc::MADV_NOHUGEPAGE);
+    sys!(libc::SYS_madvise, at, bytes, libc::MADV_DONTDUMP);
     Some(at)
 }
