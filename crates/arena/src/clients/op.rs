@@ -48,6 +48,13 @@ impl<'a> Op<'a> {
         self.settler = Some(settler);
     }
 
+    /// Whether somebody sees to dead owners for it. Who settles has nobody, and waits for no lock whose owner may wait
+    /// for the settling.
+    #[must_use]
+    pub fn has_settler(&self) -> bool {
+        self.settler.is_some()
+    }
+
     /// What lock words name while this operation holds them.
     #[must_use]
     pub fn owner(&self) -> Owner {

@@ -14,6 +14,7 @@
 mod bits;
 mod closed;
 pub(crate) mod failed;
+mod give;
 mod kept;
 pub(crate) mod lane;
 pub(crate) mod leaving;
@@ -370,7 +371,7 @@ impl Allocator {
         if leaving != 0
             && let Some(addr) = kept::let_go(op, |page| has_slot(leaving, page.slot()))
         {
-            self.give_now(arena, op, Extent { addr, pages: 1 })?;
+            self.give_extent(arena, op, Extent { addr, pages: 1 })?;
         }
         for attempt in 0..2 {
             let lane = self.lane(arena, op, hint)?;
@@ -533,7 +534,7 @@ impl Allocator {
         let less = |free: u64| Some(free.saturating_sub(extent.pages));
         let _before = free.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
         let rest = lane.replace_extent(extent, cursor);
-        self.give_now(arena, op, rest)
+        self.give_extent(arena, op, rest)
     }
 
     /// Takes an extent from the slot that the policy names, or from the next one that it names where that has
@@ -599,110 +600,9 @@ impl Allocator {
         slots.map(free).collect()
     }
 
-    fn give_now(&self, arena: &Arena, op: &Op<'_>, extent: Extent) -> Result<()> {
-        if extent.pages > 0 {
-            self.ranges.give(arena, op, extent)?;
-            self.free_word(arena)?.fetch_add(extent.pages, Ordering::Relaxed);
-        }
-        Ok(())
-    }
-
-    /// Gives pages back: into the lane's batch, which goes to the bitmap when it is full. The first one
-    /// stays with the operation's record, where it is a single page, except in a pool that is nearly full.
-    pub(crate) fn give(
-        &self,
-        arena: &Arena,
-        op: &Op<'_>,
-        hint: u32,
-        extents: &Extents,
-    ) -> Result<()> {
-        self.give_each(arena, op, hint, extents, |_| ())
-    }
-
-    /// Gives pages back, with a word before each extent.
-    pub(crate) fn give_each(
-        &self,
-        arena: &Arena,
-        op: &Op<'_>,
-        hint: u32,
-        extents: &Extents,
-        before: impl Fn(u64),
-    ) -> Result<()> {
-        // What the operation had taken has its place by now, or goes back here.
-        op.forget_taken();
-        if extents.is_empty() {
-            return Ok(());
-        }
-        let mut first = 0;
-        if let Some(page) = self.to_keep(arena, op, extents)? {
-            before(0);
-            kept::put(op, page);
-            if extents.len() == 1 {
-                return Ok(());
-            }
-            // Before a lane is locked: of what was noted last a settler asks the lane that is.
-            before(1);
-            first = 1;
-        }
-        let lane = self.lane(arena, op, hint)?;
-        for (index, extent) in (0..).zip(extents.iter()).skip(first) {
-            before(index);
-            if !lane.gather(extent) {
-                self.flush_batch(arena, op, &lane)?;
-                if !lane.gather(extent) {
-                    self.give_now(arena, op, extent)?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Keeps a single page with the operation's record, where that has none and the pool is far from
-    /// full; says whether.
-    #[inline]
-    pub(crate) fn keep(&self, arena: &Arena, op: &Op<'_>, page: &Extents) -> Result<bool> {
-        let page = self.to_keep(arena, op, page)?;
-        page.inspect(|page| kept::put(op, *page));
-        Ok(page.is_some())
-    }
-
-    /// The first of these pages, where it is a single one that the operation's record is to keep.
-    #[inline]
-    fn to_keep(&self, arena: &Arena, op: &Op<'_>, extents: &Extents) -> Result<Option<PmAddr>> {
-        match extents.first_page() {
-            // One that would not be given out again would keep the place for ever.
-            Some(page) => {
-                let is_to_stay =
-                    kept::has_room(op) && self.is_roomy(arena)? && self.is_reusable(arena, page)?;
-                Ok(is_to_stay.then_some(page))
-            }
-            None => Ok(None),
-        }
-    }
-
-    fn flush_batch(&self, arena: &Arena, op: &Op<'_>, lane: &Lane<'_>) -> Result<()> {
-        while let Some(extent) = lane.ungather() {
-            self.give_now(arena, op, extent)?;
-        }
-        Ok(())
-    }
-
-    /// Gives everything that the lanes hold back to the bitmap.
-    pub(crate) fn drain(&self, arena: &Arena, op: &Op<'_>) -> Result<()> {
-        for index in 0..self.lane_count {
-            let lane = self.lock_lane(arena, op, index)?;
-            self.flush_batch(arena, op, &lane)?;
-            let rest = lane.replace_extent(Extent { addr: PmAddr::NULL, pages: 0 }, lane.cursor());
-            self.give_now(arena, op, rest)?;
-        }
-        Ok(())
-    }
-
-    /// Gives the pages that operation records keep back to the bitmap; nobody else is at work.
-    pub(crate) fn drain_kept(&self, arena: &Arena, op: &Op<'_>) -> Result<()> {
-        kept::drain(arena)?
-            .into_iter()
-            .try_for_each(|addr| self.give_now(arena, op, Extent { addr, pages: 1 }))
+    /// Free pages that operation records keep for their next operations.
+    pub(crate) fn pages_kept(&self, arena: &Arena) -> Result<u64> {
+        kept::count(arena)
     }
 
     /// Free pages that can be taken, those that lanes and records hold included.
@@ -713,11 +613,6 @@ impl Allocator {
             free += lane::held_pages(arena, self.lane_at(index).1)?;
         }
         Ok(free)
-    }
-
-    /// Gives back one extent at once, past the batch.
-    pub(crate) fn give_extent(&self, arena: &Arena, op: &Op<'_>, extent: Extent) -> Result<()> {
-        self.give_now(arena, op, extent)
     }
 }
 
@@ -752,7 +647,7 @@ mod tests {
 
     use super::*;
     use crate::base::types::{Ctx, Node};
-    use crate::fixture::{CTX, FILE, MB, open, with_file};
+    use crate::fixture::{CTX, FILE, MB, open};
     use crate::{MkfsOptions, mkfs};
 
     /// Lanes took 64 pages at a time, whatever a write needed: sequential writes of 16 KB and more were slower by a
@@ -774,24 +669,5 @@ mod tests {
             let found = lane::held_pages(fs.arena(), lane).unwrap();
             assert!(held.contains(&found), "{found} held after {pages}");
         }
-    }
-
-    /// Two pages go when one with two copies is overwritten: both went to the lane, and the next operation
-    /// locked it to take one.
-    #[test]
-    fn the_first_of_several_freed_pages_stays_with_the_record() {
-        let (fs, ino) = with_file();
-        fs.write(&CTX, ino, 0, &[1; 4096]).unwrap();
-        fs.write(&CTX, ino, 100, &[2; 100]).unwrap();
-        let of_lane = || lane::held_pages(fs.arena(), fs.allocator.lane_at(0).1).unwrap();
-        let kept = || kept::count(fs.arena()).unwrap();
-        let before = (of_lane(), fs.allocator.pages_free(fs.arena()).unwrap());
-        assert_eq!(kept(), 0);
-        fs.write(&CTX, ino, 0, &[3; 4096]).unwrap();
-        // One of the extent's was taken, and two were freed.
-        assert_eq!((kept(), of_lane()), (1, before.0));
-        assert_eq!(fs.allocator.pages_free(fs.arena()).unwrap(), before.1 + 1);
-        fs.write(&CTX, ino, 0, &[4; 4096]).unwrap();
-        assert_eq!((kept(), of_lane()), (1, before.0), "no lane is needed");
     }
 }
