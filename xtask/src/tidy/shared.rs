@@ -42,7 +42,7 @@ const SHARED: &[Shared] = &[
             "crates/pm/src/device/model.rs",
             "crates/pm/src/purpose.rs",
         ],
-        fingerprint: 0x3f6a_5e4f_36d1_4764,
+        fingerprint: 0x6704_5635_3a0e_ebda,
     },
 ];
 

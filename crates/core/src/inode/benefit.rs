@@ -19,12 +19,13 @@ use crate::base::error::Result;
 use crate::base::lines::line_mask;
 use crate::inode::view::View;
 
-// Words of the view's last line, after those of [`crate::inode::buffer`].
+// Words of the view's last line, beside those of [`crate::inode::buffer`]. They are stored without the lock, also while
+// somebody takes the view away: so none of them is the last word, which links the blocks that are free.
+/// What [`Verdict`] says; of a directory, how its new files fared, and in the lowest byte the score.
+const VERDICT: usize = 5;
 /// Writes in the lowest 14 bits, then lines to be flushed and lines written, 18 each, and above how many
 /// verdicts there were.
 const TALLY: usize = 6;
-/// What [`Verdict`] says; of a directory, how its new files fared, and in the lowest byte the score.
-const VERDICT: usize = 7;
 
 const WRITES_BITS: u32 = 14;
 /// As many as the lines that the buffer has of a file.
@@ -45,6 +46,7 @@ const SCORE: u64 = 0xff;
 /// Words of the ghost buffer for a page.
 const GHOST_WORDS: usize = 2;
 const LINE_WORDS: usize = 8;
+const _: () = assert!(VERDICT < LINE_WORDS - 1 && TALLY < LINE_WORDS - 1);
 /// By which pages are spread over the words that are mixed: the golden ratio's.
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 const PAGES_A_LINE: u64 = (LINE_WORDS / GHOST_WORDS) as u64;
@@ -161,7 +163,7 @@ impl View<'_> {
 
     /// What is said of the file from now on; nothing is written since.
     pub(crate) fn set_verdict(&self, verdict: Verdict) {
-        let [.., tally, said] = self.buffer_words();
+        let [.., said, tally, _] = self.buffer_words();
         // Clocks may stand still between two syncs.
         tally.store(self.verdicts().wrapping_add(1) << VERDICTS_SHIFT, Relaxed);
         said.store(verdict.word(), Relaxed);
@@ -169,7 +171,7 @@ impl View<'_> {
 
     /// Nothing is known of the file, or of the directory's new files.
     pub(crate) fn forget_verdict(&self) {
-        let [.., tally, said] = self.buffer_words();
+        let [.., said, tally, _] = self.buffer_words();
         tally.store(0, Relaxed);
         said.store(0, Relaxed);
     }

@@ -57,7 +57,7 @@ const PENDING: usize = 3;
 /// Blocks in the low half; pages of the pool that are reserved for them above.
 const COUNTS: usize = 4;
 /// When the oldest of what is buffered was written.
-const SINCE: usize = 5;
+const SINCE: usize = 7;
 
 /// Blocks of a write at most: 16 MB.
 pub(crate) const WRITE_BLOCKS_MAX: usize = 4096;
