@@ -380,7 +380,8 @@ impl Fs {
     ) -> Result<()> {
         let arena = self.arena();
         let first = Off::from_raw(record.words.get(BUFFERING).copied().flatten().unwrap_or(0));
-        let has_happened = holdings.inodes.iter().any(|held| held.view.pending_write() == first);
+        let is_pending = |held: &HeldInode<'_>| held.view.pending_write() == first;
+        let has_happened = !first.is_null() && holdings.inodes.iter().any(is_pending);
         let reserved = record.words.get(RESERVING).copied().flatten().unwrap_or(0);
         if reserved > 0 && !has_happened {
             recovery.note_word(record, RESERVING, 0)?;

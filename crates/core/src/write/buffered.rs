@@ -72,6 +72,14 @@ struct Staged<'a> {
     blocks: Vec<Off>,
 }
 
+impl Staged<'_> {
+    /// Notes the blocks by the first of them: whoever settles for this client gives them back.
+    fn note(&self) {
+        let first = self.blocks.first().copied().unwrap_or(Off::NULL);
+        self.call.op.note_word(BUFFERING, first.raw());
+    }
+}
+
 impl Drop for Staged<'_> {
     fn drop(&mut self) {
         self.call.op.note_word(BUFFERING, 0);
@@ -181,8 +189,7 @@ impl Fs {
             staged.blocks.push(block.off());
             match last.replace(block) {
                 Some(before) => before.set_next(block.off()),
-                // Whoever settles for this client gives them back, from the first one on.
-                None => call.op.note_word(BUFFERING, block.off().raw()),
+                None => staged.note(),
             }
             block.put(piece.from, piece.bytes)?;
             block.add_lines(line_mask(&(piece.from..piece.from + piece.bytes.len() as u64)));
@@ -209,6 +216,8 @@ impl Fs {
         }
         if view.buffer_counts().0 + count > FILE_BLOCKS_MAX {
             self.flush(call, locked)?;
+            // Its commit has forgotten what was noted.
+            staged.note();
         }
         let first = staged.offset / PAGE;
         // What flushing needs of the arena is there from now on.
