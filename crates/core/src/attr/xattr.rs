@@ -7,7 +7,7 @@
 //! ([`crate::base::acl`]).
 
 use novale_layout::{
-    FileKind, PAGE, RoFeature, XATTR_NAME_BYTES_MAX, XATTR_VALUE_BYTES_MAX, XattrNamespace,
+    FileKind, RoFeature, XATTR_NAME_BYTES_MAX, XATTR_VALUE_BYTES_MAX, XattrNamespace,
     XattrPageHeader, is_xattr_name,
 };
 use novale_pm::Flushed;
@@ -79,10 +79,7 @@ impl Fs {
         let locked = self.lock_node(&call, node)?;
         check_kind(namespace, locked.kind)?;
         let mut xattrs = self.xattrs_of_locked(&locked)?;
-        // At most a page more than the value, for the chain.
-        let pages = (set.value.len() as u64).div_ceil(PAGE) + 1;
-        self.allow(&call, locked.view.project(), pages, 0)?;
-        let mut changes = SetAttr::default();
+        let (project, mut changes) = (locked.view.project(), SetAttr::default());
         if namespace.has_names() {
             match (set.mode, xattrs.get(namespace, name)) {
                 (XattrMode::Create | XattrMode::Neither, Some(_)) => return Err(Error::Exists),
@@ -90,6 +87,7 @@ impl Fs {
                 _ => {}
             }
             xattrs.set(namespace, name, set.value);
+            self.allow(&call, project, xattrs.growth(), 0)?;
             return self.set_locked(&call, &locked, &changes, Some(xattrs));
         }
         let mut stored = acl.as_ref();
@@ -103,6 +101,7 @@ impl Fs {
         let is_new_set = match stored {
             Some(acl) => {
                 xattrs.set(namespace, name, &acl.encode());
+                self.allow(&call, project, xattrs.growth(), 0)?;
                 true
             }
             None => xattrs.remove(namespace, name),

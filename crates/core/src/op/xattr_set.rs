@@ -358,8 +358,7 @@ impl Fs {
         let summary = xattrs.summary();
         let mut pages = 0;
         // What takes no more pages than it gives back may use the reserve.
-        let is_growth = xattrs.needed_pages() > xattrs.dropped.pages();
-        let need = if is_growth { Need::Growth } else { Need::Release };
+        let need = if xattrs.growth() > 0 { Need::Growth } else { Need::Release };
         for record in &mut xattrs.records {
             if let XattrValue::Inline(bytes) = &mut record.value
                 && bytes.len() > INLINE_BYTES
@@ -411,6 +410,11 @@ impl Xattrs {
             }
         }
         pages + payload.div_ceil(PAYLOAD_BYTES) as u64
+    }
+
+    /// By how many pages the attributes grow, about, by what was changed.
+    pub(crate) fn growth(&self) -> u64 {
+        self.needed_pages().saturating_sub(self.dropped.pages())
     }
 }
 
