@@ -274,16 +274,13 @@ fn walk_by<'p, W: Walker>(
             let name = Some(last_name(&path, from - name.len()..from));
             return Ok(Found { parent: at, name, attr: None, slash });
         }
-        if below_mount.is_some() && by_number::is_directory(at.ino, name) {
-            return Err(Error::Leaves);
-        }
-        let attr = match fs.lookup(ctx, at, name) {
+        let attr = match look_up(fs, ctx, (below_mount, at), name) {
             Ok(attr) => attr,
-            Err(FsError::NotFound) if last => {
+            Err(Error::Fs(FsError::NotFound)) if last => {
                 let name = Some(last_name(&path, from - name.len()..from));
                 return Ok(Found { parent: at, name, attr: None, slash });
             }
-            Err(error) => return Err(error.into()),
+            Err(error) => return Err(error),
         };
         if attr.kind == FileKind::Symlink && (!last || slash || follow == Follow::Yes) {
             links += 1;
@@ -309,6 +306,19 @@ fn walk_by<'p, W: Walker>(
         }
         at = attr.node();
     }
+}
+
+/// A name in a directory; what a mount has beside the file system's own is the kernel's to find.
+fn look_up(
+    fs: &Fs,
+    ctx: &Ctx,
+    (below_mount, at): (Option<Start>, Node),
+    name: &[u8],
+) -> Result<Attr> {
+    if below_mount.is_some() && by_number::is_directory(at.ino, name) {
+        return Err(Error::Leaves);
+    }
+    Ok(fs.lookup(ctx, at, name)?)
 }
 
 /// Whether another user's link is one that the kernel may have nobody follow: who made it may have put it
