@@ -133,6 +133,22 @@ fn files_end_at_the_same_byte_however_they_grow() {
     support::verify(fs.pm());
 }
 
+/// Pages that are reserved beyond a file's end go no further than files do.
+#[test]
+fn what_is_reserved_is_moved_up_to_the_last_page_alone() {
+    const LAST_PAGE: u64 = (1 << 47) / 4096 - 1;
+    let fs = open(new_pool());
+    let ino = make(&fs, b"f", FileKind::File);
+    fs.write(&CTX, ino, 0, &[1; 100]).unwrap();
+    fs.fallocate(&CTX, ino, Fallocate::KeepSize, (LAST_PAGE - 1) * 4096, 4096).unwrap();
+    let insert = || fs.fallocate(&CTX, ino, Fallocate::InsertRange, 0, 4096);
+    insert().unwrap();
+    let refused = insert();
+    assert!(matches!(refused, Err(Error::TooLarge)), "{refused:?}");
+    fs.close().unwrap();
+    support::verify(fs.pm());
+}
+
 #[test]
 fn a_copy_within_a_file_may_touch_where_it_comes_from_and_not_overlap_it() {
     let fs = open(new_pool());
