@@ -22,11 +22,12 @@ const CTX: Ctx = Ctx { now_ns: 5, hint: 0 };
 const SLOT_BYTES: u64 = 2 * MB;
 const FILES: usize = 12;
 
-/// Fails slot 1 at one store.
+/// Fails a slot at one store.
 #[derive(Default)]
 struct Failing {
     fs: OnceLock<Weak<Fs>>,
-    /// Stores since the pool was opened.
+    slot: u8,
+    /// Stores since the file system was named.
     stores: AtomicU64,
     /// The one at which the slot fails; from 1.
     at: u64,
@@ -38,8 +39,8 @@ impl Observer for Failing {
     fn store(&self, _event: StoreEvent<'_>) {
         let Some(fs) = self.fs.get().and_then(Weak::upgrade) else { return };
         if self.stores.fetch_add(1, Ordering::Relaxed) + 1 == self.at {
-            *self.had.lock().unwrap() = bytes_of(fs.pm(), 1);
-            fs.pm().set_failed(0b10);
+            *self.had.lock().unwrap() = bytes_of(fs.pm(), self.slot);
+            fs.pm().set_failed(1 << self.slot);
         }
     }
 
@@ -144,7 +145,7 @@ fn read(fs: &Fs, number: usize) -> Contents {
 
 /// Fails the slot at one store; says whether there were so many, and how many operations failed.
 fn fail_at(at: u64, update: UpdatePolicy, placement: Placement) -> (bool, usize) {
-    let failing = Arc::new(Failing { at, ..Failing::default() });
+    let failing = Arc::new(Failing { at, slot: 1, ..Failing::default() });
     let fs = Arc::new(open_as(pool(&failing), &options(update, placement)));
     failing.fs.set(Arc::downgrade(&fs)).unwrap();
     let mut files = Vec::new();
@@ -164,21 +165,26 @@ fn fail_at(at: u64, update: UpdatePolicy, placement: Placement) -> (bool, usize)
         return (false, failures);
     }
     drop(fs);
+    has_all(&slots, &files, &options(update, placement), &format!("store {at}"));
+    (true, failures)
+}
+
+/// Opens the pool once the slots are back; each file is as it may be.
+fn has_all(slots: &[Vec<u8>; 2], files: &[May], options: &OpenOptions, what: &str) {
     let pm = Pm::anonymous(&[SLOT_BYTES; 2], &PmOptions::default()).unwrap();
-    for (slot, bytes) in (0..).zip(&slots) {
+    for (slot, bytes) in (0..).zip(slots) {
         pm.fence(pm.stream(PmAddr::new(slot, 0), bytes, Purpose::Data)).end();
     }
     verify(&pm);
-    let fs = open_as(pm, &options(update, placement));
+    let fs = open_as(pm, options);
     for (number, may) in files.iter().enumerate() {
         let found = read(&fs, number);
         assert!(
             may.contents.contains(&found),
-            "store {at}: file {number} is none of the {} that it may be",
+            "{what}: file {number} is none of the {} that it may be",
             may.contents.len()
         );
     }
-    (true, failures)
 }
 
 #[test]
@@ -198,5 +204,35 @@ fn no_commit_leads_to_what_was_lost() {
             at += 1;
         }
         assert!(at > 300 && failures > 300, "{update:?}: {at} stores, {failures} failures");
+    }
+}
+
+/// Fails a slot at one store of the closing; says whether there were so many.
+fn fail_at_closing(at: u64, slot: u8) -> bool {
+    let failing = Arc::new(Failing { at, slot, ..Failing::default() });
+    let options = options(UpdatePolicy::Auto, Placement::Wasa);
+    let fs = Arc::new(open_as(pool(&failing), &options));
+    let files: Vec<May> = (0..4).map(|number| work(&fs, number).0).collect();
+    failing.fs.set(Arc::downgrade(&fs)).unwrap();
+    let closed = fs.close();
+    if fs.failed_slots() == 0 {
+        closed.unwrap();
+        return false;
+    }
+    let had = std::mem::take(&mut *failing.had.lock().unwrap());
+    let other = bytes_of(fs.pm(), 1 - slot);
+    let slots = if slot == 0 { [had, other] } else { [other, had] };
+    let what = format!("slot {slot} at store {at} of the closing, {closed:?}");
+    has_all(&slots, &files, &options, &what);
+    true
+}
+
+/// The others were of a session by then that the slot knew nothing of: it was called an old copy, and with slot 0 the
+/// pool did not open any more.
+#[test]
+fn a_slot_that_fails_as_the_pool_is_closed_comes_back() {
+    for slot in [0, 1] {
+        let failed = (1..).take_while(|at| fail_at_closing(*at, slot)).count();
+        assert!(failed > 8, "slot {slot}: {failed} stores");
     }
 }

@@ -223,6 +223,32 @@ fn is_over<T: std::fmt::Debug>(result: &Result<T>) {
     assert!(matches!(result, Err(Error::QuotaExceeded)), "{result:?}");
 }
 
+/// Slots are pages beside those of a file: where a limit leaves none, overwrites copy.
+#[test]
+fn overwrites_by_slots_take_no_page_beyond_a_limit() {
+    let grown = |is_limited: bool| {
+        let options = OpenOptions { update: Some(UpdatePolicy::Lawn), ..OpenOptions::default() };
+        let fs = support::open_as(support::pool(&[16 * support::MB], 2), &options);
+        let dir = make(&fs, Ino::ROOT, "tree", FileKind::Directory);
+        let project = top(&fs, dir);
+        let file = make(&fs, dir, "file", FileKind::File);
+        fs.write(&ctx(), file, 0, &vec![1; 16 * 4096]).unwrap();
+        let before = counted(&fs)[&project].pages;
+        if is_limited {
+            limit(&fs, project, before, 0);
+        }
+        for page in 0..16 {
+            fs.write(&ctx(), file, page * 4096 + 100, &[2; 20]).unwrap();
+        }
+        let mut bytes = [0; 40];
+        fs.read(&ctx(), file, 15 * 4096 + 90, &mut bytes).unwrap();
+        assert_eq!(bytes, [[1; 10], [2; 10], [2; 10], [1; 10]].concat()[..]);
+        counted(&fs)[&project].pages - before
+    };
+    assert!(grown(false) > 0);
+    assert_eq!(grown(true), 0);
+}
+
 #[test]
 fn limits_hold_for_what_grows_and_nothing_else() {
     let fs = fresh();

@@ -25,6 +25,7 @@ use novale_pm::{Flushed, Pm, Purpose};
 
 use crate::base::error::{Error, Result};
 use crate::base::extent::{Extents, page_at};
+use crate::pool::nothing_lost;
 use crate::seeded::{self, Bug};
 use crate::space::failed::is_lost;
 use crate::space::{Allocator, Need, PageSource, Wanted};
@@ -234,7 +235,7 @@ impl Inodes {
             drop(lane);
             // Lanes start at different chunks, and at different places of one.
             let word = index * BITS_WORDS as u64 / lanes + index;
-            let Some((base, free)) = self.take_word(arena, index, word)? else {
+            let Some((base, free)) = self.take_word(env, index, word)? else {
                 self.grow(env, pm, self.chunk_count(arena)?)?;
                 continue;
             };
@@ -264,6 +265,7 @@ impl Inodes {
         if missing.is_empty() {
             return Ok(());
         }
+        let health = pm.health();
         let pages = take_zeroed(env, pm, missing.len() as u64)?;
         let table = PmAddr::from_raw(chunk.words[TABLE].load(Ordering::Relaxed));
         let mut pending = Flushed::none();
@@ -273,6 +275,7 @@ impl Inodes {
             pending = pending.and(pm.write_back(word));
         }
         pm.fence(pending).end();
+        nothing_lost(pm, health)?;
         for (step, page) in (0..).zip(&missing) {
             chunk.set_page(*page, page_at(&pages, step));
         }
@@ -282,7 +285,13 @@ impl Inodes {
 
     /// Takes all free numbers of one word: of a chunk at or after a certain one if possible, and
     /// there of a word at or after a certain one.
-    fn take_word(&self, arena: &Arena, start: u64, first: u64) -> Result<Option<(u64, u64)>> {
+    fn take_word(
+        &self,
+        env: &PageSource<'_>,
+        start: u64,
+        first: u64,
+    ) -> Result<Option<(u64, u64)>> {
+        let arena = env.arena;
         let (chunks, roomy) = (self.chunk_count(arena)?, self.roomy(arena)?);
         let mut from = start % chunks.max(1);
         // A chunk that is full by now loses its bit: no more turns than there are chunks, and the
@@ -298,6 +307,12 @@ impl Inodes {
             let Some(ChunkBlock { words, .. }) = self.chunk(arena, number)? else {
                 return Err(Error::BadArena(format!("inode chunk {number} is not there")));
             };
+            // What is stored to its table would be lost, and the inodes of new pages with it.
+            let table = PmAddr::from_raw(words[TABLE].load(Ordering::Relaxed));
+            if env.allocator.is_lost(arena, table) {
+                from = number + 1;
+                continue;
+            }
             let mut taken = take_free(words, first);
             if taken.is_none() {
                 roomy.clear(number);
@@ -366,6 +381,10 @@ impl Inodes {
         let (upper, lower) = chunk_slot(chunk);
         let root = self.directory.add(upper * 8);
         let page = PmAddr::from_raw(pm.load_u64(root)?);
+        let health = pm.health();
+        if !page.is_null() && env.allocator.is_lost(env.arena, page) {
+            return Err(Error::Lost(page));
+        }
         let new = take_zeroed(env, pm, 1 + u64::from(page.is_null()))?;
         let table = page_at(&new, 0);
         let name = |at: PmAddr, page: PmAddr, pending: Flushed| {
@@ -382,6 +401,7 @@ impl Inodes {
             let named = pm.write_back_range(root, 8, Purpose::Inode);
             name(page.add(lower * 8), table, named);
         }
+        nothing_lost(pm, health)?;
         self.install(env.arena, chunk, table, &[], &|_| 0)
     }
 }
@@ -472,6 +492,7 @@ impl Roomy<'_> {
 /// New pages, durably zeroed.
 fn take_zeroed(env: &PageSource<'_>, pm: &Pm, pages: u64) -> Result<Extents> {
     let PageSource { arena, allocator, op, hint } = *env;
+    let health = pm.health();
     let extents = allocator.take_all(arena, op, hint, Wanted::once(pages), Need::Growth)?;
     let mut pending = Flushed::none();
     for extent in extents.iter() {
@@ -482,6 +503,11 @@ fn take_zeroed(env: &PageSource<'_>, pm: &Pm, pages: u64) -> Result<Extents> {
     } else {
         pm.fence(pending).end();
     }
+    // A slot that comes back as it was has something else there.
+    if let Err(lost) = nothing_lost(pm, health) {
+        allocator.give(arena, op, hint, &extents)?;
+        return Err(lost);
+    }
     // They are named next, on media: the client that settles for a dead owner must not give them back.
     op.forget_taken();
     Ok(extents)
@@ -489,10 +515,13 @@ fn take_zeroed(env: &PageSource<'_>, pm: &Pm, pages: u64) -> Result<Extents> {
 
 #[cfg(test)]
 mod tests {
+    use novale_pm::PmOptions;
+
     use super::*;
-    use crate::base::types::Node;
-    use crate::fixture::{CTX, FILE, empty};
+    use crate::base::types::{Ctx, Node};
+    use crate::fixture::{CTX, FILE, MB, empty, open};
     use crate::op::call::OpKind;
+    use crate::{MkfsOptions, mkfs};
 
     /// More numbers were given back while all lanes were in use than there had been when the pool was
     /// opened: the part of the count that stands beside the lanes' went below zero, and `df -i` showed
@@ -524,6 +553,33 @@ mod tests {
         fs.inodes.grow(&fs.env(&call), &fs.pm, 1).unwrap();
         // The word in the directory's root, and the table's.
         assert_eq!((fs.pm.counters() - before).write_backs(), 2);
+    }
+
+    /// A slot failed that had a chunk's table: one create failed, and the next ones were acknowledged, of inodes in
+    /// pages that no table names.
+    #[test]
+    fn no_number_is_given_whose_page_a_lost_table_would_name() {
+        let pm = Pm::anonymous(&[8 * MB; 2], &PmOptions::default()).unwrap();
+        mkfs(&pm, &MkfsOptions::numbered(2, 4)).unwrap();
+        let fs = open(pm);
+        let call = |hint| fs.call(OpKind::Manage, &Ctx { hint, ..CTX });
+        let slot_of = |chunk| {
+            let words = fs.inodes.chunk(fs.arena(), chunk).unwrap().unwrap().words;
+            PmAddr::from_raw(words[TABLE].load(Ordering::Relaxed)).slot()
+        };
+        for chunk in 1..4 {
+            let call = call(u32::try_from(chunk).unwrap());
+            fs.inodes.grow(&fs.env(&call), &fs.pm, chunk).unwrap();
+        }
+        let lost: Vec<u64> = (1..4).filter(|chunk| slot_of(*chunk) == 1).collect();
+        assert!(!lost.is_empty(), "all tables are in slot 0");
+        fs.pm.set_failed(0b10);
+        for hint in 0..4 {
+            let call = call(hint);
+            let ino = fs.inodes.take(&fs.env(&call), &fs.pm).unwrap();
+            assert!(!lost.contains(&ino.chunk()), "{ino:?}");
+            assert_eq!(fs.inodes.addr(fs.arena(), ino).unwrap().unwrap().slot(), 0);
+        }
     }
 
     /// Chunks far apart, among 2^18: each is found from before it, also when all between lost theirs.

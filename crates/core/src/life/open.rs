@@ -36,8 +36,8 @@ use crate::op::journal;
 use crate::op::journal::Journal;
 use crate::op::quota::Projects;
 use crate::op::unrecovered::Unrecovered;
-use crate::pool::Pool;
 use crate::pool::marks::{InodeMarks, PageMarks};
+use crate::pool::{Pool, nothing_lost};
 use crate::seeded::{self, Bug};
 use crate::space::Allocator;
 
@@ -58,6 +58,7 @@ impl Fs {
     ) -> Result<Self> {
         // What measured the memory is not the pool's work.
         pm.restart_counts();
+        let health = pm.health();
         let mut pool = Pool::read(&pm)?;
         refuse_without_root(&pm, options.read_only || pm.is_read_only())?;
         let lanes = journal::lane_pages(&pm, pool.superblock.lane_count)?;
@@ -73,11 +74,12 @@ impl Fs {
             Journal::check_numbers(&opened.last_seq, &lanes)?;
             let copies = pool.repair_copies(&pm);
             if seeded::is_on(Bug::SessionFirst) {
-                pool.raise_session(&pm, copies);
+                pool.raise_session(&pm, copies)?;
                 pm.fence(repair(&pm, &pool, &opened)).end();
             } else {
                 let installed = repair(&pm, &pool, &opened);
-                pool.raise_session(&pm, copies.and(installed));
+                nothing_lost(&pm, health)?;
+                pool.raise_session(&pm, copies.and(installed))?;
             }
             Unrecovered::default()
         };
@@ -451,8 +453,8 @@ impl Fs {
             pending = pending.and(pool.repair_copies(&self.pm)).and(pool.write_back(&self.pm));
         }
         self.pm.fence(pending.and(self.store_wear()?)).end();
-        pool.next_session(&self.pm, Flushed::none(), state);
-        Ok(())
+        self.check_slots(&call)?;
+        pool.next_session(&self.pm, Flushed::none(), state)
     }
 
     /// Makes durable what is buffered, for the client that leaves last. Where that fails for a file, it is done

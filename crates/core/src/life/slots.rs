@@ -153,7 +153,7 @@ fn surveyed(
     pm.fence(pool.write_back(pm)).end();
     // The saved allocator would be of other slots; and copies of slots from before the change are old then.
     let state = saved::without(&pool);
-    pool.next_session(pm, Flushed::none(), state);
+    pool.next_session(pm, Flushed::none(), state)?;
     let lanes = journal::lane_pages(pm, pool.superblock.lane_count)?;
     let opened = survey(pm, &pool, &lanes, exec, progress)?;
     opened.refuse_damage()?;

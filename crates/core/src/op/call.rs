@@ -3,13 +3,13 @@
 use std::sync::atomic::Ordering;
 
 use novale_arena::Op;
-use novale_layout::{Ino, PmAddr, RoFeature};
+use novale_layout::{Ino, RoFeature};
 use novale_pm::Health;
 
 use crate::base::error::{Error, Result};
 use crate::base::types::Ctx;
 use crate::fs::Fs;
-use crate::pool::Pool;
+use crate::pool::{Pool, nothing_lost};
 use crate::space::PageSource;
 use crate::space::failed::{failed_slots, tell_failed};
 use crate::space::leaving::slots_to_know;
@@ -164,10 +164,8 @@ impl Fs {
     /// What was lost since the slots were found so.
     #[cold]
     pub(crate) fn lost(&self, before: Health) -> Result<()> {
-        let failed = self.share_failures().failed;
-        let new = failed & !before.failed;
-        let slot = if new == 0 { failed | self.pm.lacking() } else { new }.trailing_zeros();
-        Err(Error::Lost(PmAddr::new(u8::try_from(slot).unwrap_or(0), 0)))
+        self.share_failures();
+        nothing_lost(&self.pm, before)
     }
 
     /// A bit for each slot that has failed since the pool was opened, as far as any client knows.

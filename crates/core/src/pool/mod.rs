@@ -11,7 +11,7 @@ use novale_layout::{
     LINE, PAGE, POOL_STATE_OFFSETS, PmAddr, PoolState, RoFeature, Roots, SEQ_RISE_LIMIT,
     SESSION_LIMIT, SLOT_STATE_OFFSETS, SUPERBLOCK_BYTES, Seed, SlotHeader, SlotState, Superblock,
 };
-use novale_pm::{Flushed, Pm, Purpose};
+use novale_pm::{Flushed, Health, Pm, Purpose};
 use novale_policy::{Mode, UpdatePolicy};
 
 use crate::base::error::{Error, Result};
@@ -344,7 +344,10 @@ impl Pool {
     }
 
     /// Starts the next session of a pool that is opened for writing, behind what recovery stored (`pending`).
-    pub(crate) fn raise_session(&mut self, pm: &Pm, pending: Flushed) {
+    ///
+    /// # Errors
+    /// As [`Pool::next_session`].
+    pub(crate) fn raise_session(&mut self, pm: &Pm, pending: Flushed) -> Result<()> {
         let state = PoolState {
             flags: 0,
             saved_root: PmAddr::NULL,
@@ -352,32 +355,42 @@ impl Pool {
             saved_crc: 0,
             ..self.state
         };
-        self.next_session(pm, pending, state);
+        self.next_session(pm, pending, state)
     }
 
     /// Starts the next session, in which the pool has `state`, behind what was stored before (`pending`). One that
     /// was begun and cut off is gone through first: its number is in a slot already, of which there may be a copy.
-    pub(crate) fn next_session(&mut self, pm: &Pm, mut pending: Flushed, state: PoolState) {
+    ///
+    /// # Errors
+    /// [`Error::Lost`]: a slot has failed meanwhile. It can come back as it was then, as one that a crash cut off.
+    pub(crate) fn next_session(
+        &mut self,
+        pm: &Pm,
+        mut pending: Flushed,
+        state: PoolState,
+    ) -> Result<()> {
         let session = u64::from(self.state.session);
         if self.slots_there().any(|(_, of)| of.session > session) {
-            self.begin_session(pm, std::mem::replace(&mut pending, Flushed::none()), state);
+            self.begin_session(pm, std::mem::replace(&mut pending, Flushed::none()), state)?;
         }
-        self.begin_session(pm, pending, state);
+        self.begin_session(pm, pending, state)
     }
 
     /// Starts the next session alone.
     ///
     /// Crash points, each durable before the next: (1) slot 0's line; (2) those of the other slots; (3) the
     /// pool's line, with which the session counts. Before (3) a slot may be one ahead of the pool, and another
-    /// one only if slot 0 is: so an old copy of slot 0, which has the pool's line too, is told.
-    fn begin_session(&mut self, pm: &Pm, mut pending: Flushed, state: PoolState) {
-        let session = self.state.session + 1;
+    /// one only if slot 0 is: so an old copy of slot 0, which has the pool's line too, is told. What fails before one
+    /// of these is durable stops it: the slot would be behind the pool when it comes back, an old copy of itself.
+    fn begin_session(&mut self, pm: &Pm, mut pending: Flushed, state: PoolState) -> Result<()> {
+        let (health, session) = (pm.health(), self.state.session + 1);
         for (header, state) in self.slots.iter_mut().filter(|(header, _)| header.pages > 0) {
             state.seq += 1;
             state.session = u64::from(session);
             pending = pending.and(store_slot_state(pm, self.seed, header.index, state));
             if header.index == 0 && !seeded::is_on(Bug::FirstSlotWithOthers) {
                 pm.fence(std::mem::replace(&mut pending, Flushed::none())).end();
+                nothing_lost(pm, health)?;
             }
         }
         if seeded::is_on(Bug::StateLinesTogether) {
@@ -385,8 +398,10 @@ impl Pool {
         } else {
             pm.fence(pending).end();
         }
+        nothing_lost(pm, health)?;
         let state = if seeded::is_on(Bug::CleanMarkStays) { self.state } else { state };
         self.write_state(pm, PoolState { session, ..state });
+        Ok(())
     }
 
     /// Writes the pool's state durably, to the line that does not stand.
@@ -394,6 +409,17 @@ impl Pool {
         self.state = PoolState { seq: self.state.seq + 1, ..state };
         pm.fence(store_pool_state(pm, self.seed, &self.state)).end();
     }
+}
+
+/// Refuses to go on where something was lost since the slots were found so.
+pub(crate) fn nothing_lost(pm: &Pm, before: Health) -> Result<()> {
+    let now = pm.health();
+    if now == before {
+        return Ok(());
+    }
+    let new = now.failed & !before.failed;
+    let slot = if new == 0 { now.failed | pm.lacking() } else { new }.trailing_zeros();
+    Err(Error::Lost(PmAddr::new(u8::try_from(slot).unwrap_or(0), 0)))
 }
 
 /// Makes the first copy of the superblock, of a pool that is to have so many slots, one that has them: from the last

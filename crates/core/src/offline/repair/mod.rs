@@ -215,10 +215,9 @@ impl Repair<'_, '_> {
         if seeded::is_on(Bug::RepairLineNotFenced) {
             // The fences by which a session begins would make the lines durable.
             pool.write_state(self.pm, clean);
-        } else {
-            pool.next_session(self.pm, Flushed::none(), clean);
+            return Ok(());
         }
-        Ok(())
+        pool.next_session(self.pm, Flushed::none(), clean)
     }
 
     /// Lets the superblock say which features inodes use.
@@ -252,8 +251,7 @@ impl Repair<'_, '_> {
         if !was_clean {
             self.changed(PmAddr::NULL, "recovered, as the next mount would have done");
         }
-        pool.raise_session(self.pm, installed);
-        Ok(())
+        pool.raise_session(self.pm, installed)
     }
 
     /// Writes a word of the inode directory, durably.
