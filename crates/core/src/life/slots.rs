@@ -298,10 +298,12 @@ fn free_outside<'a>(
 }
 
 /// Moves the pages that a word of 8 bytes names: from the top down, each copied durably before its word
-/// changes, so that the word leads to the same bytes before and after a crash.
+/// changes, so that the word leads to the same bytes before and after a crash. What was moved is erased once the word
+/// is durable: the slot may stay after all, and a repair would find two pages of the same inodes.
 fn move_named_out(pm: &Pm, pool: &Pool, opened: &Opened, slot: u8) -> Result<()> {
     let leaving = pool.leaving() | 1 << slot;
     let mut free = free_outside(pool, &opened.pages, leaving);
+    let mut erased = Flushed::none();
     let mut page_of = |word: PmAddr| -> Result<PmAddr> {
         let page = PmAddr::from_raw(pm.load_u64(word)?);
         if page.is_null() || page.slot() != slot {
@@ -316,8 +318,9 @@ fn move_named_out(pm: &Pm, pool: &Pool, opened: &Opened, slot: u8) -> Result<()>
             pm.fence(copied.and(named())).end();
             return Ok(to);
         }
-        pm.fence(copied).end();
+        pm.fence(copied.and(std::mem::replace(&mut erased, Flushed::none()))).end();
         pm.fence(named()).end();
+        erased = pm.stream_zero(page, PAGE, Purpose::Inode);
         Ok(to)
     };
     for lane in 0..u64::from(pool.superblock.lane_count) {
@@ -332,6 +335,7 @@ fn move_named_out(pm: &Pm, pool: &Pool, opened: &Opened, slot: u8) -> Result<()>
             }
         }
     }
+    pm.fence(erased).end();
     Ok(())
 }
 
