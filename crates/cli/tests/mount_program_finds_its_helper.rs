@@ -3,6 +3,8 @@
 mod support;
 
 use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
 use std::process::Command;
 
 use support::{Scratch, called, novale};
@@ -29,6 +31,33 @@ fn slots_come_with_colons_and_flags_before_the_options() {
         line.starts_with(&format!("{source} {dir} fuse.novale rw,nosuid,nodev,noexec,noatime"))
     );
     fs::write(scratch.in_dir("file"), b"x").unwrap();
+    novale(&["umount", &dir]).ok();
+}
+
+/// A source of two slots was taken for one file if there was one of that path, which anybody could make in /dev/shm
+/// with a pool of his own in it: root mounted that in the place of the pool.
+#[test]
+fn a_source_of_two_slots_is_never_one_file() {
+    let Some(scratch) = Scratch::for_mount("a_source_of_two_slots_is_never") else { return };
+    let [a, b] = [scratch.slot("a"), scratch.slot("b")];
+    novale(&["mkfs", "--size", "16M", &a, &b]).ok();
+    let (source, dir) = (format!("{a}:{b}"), scratch.dir());
+    novale(&["mount", &a, &b, &dir]).ok();
+    fs::write(scratch.in_dir("roots"), b"x").unwrap();
+    novale(&["umount", &dir]).ok();
+    fs::create_dir_all(Path::new(&source).parent().unwrap()).unwrap();
+    novale(&["mkfs", "--size", "16M", &source]).ok();
+    called(HELPER, &[&source, &dir]).ok();
+    assert!(scratch.in_dir("roots").exists());
+    novale(&["umount", &dir]).ok();
+    // What can't be named so is not mounted; by another path it can be.
+    novale(&["mount", &source, &dir]).refused(1, &[&source, "colon", "symbolic link"]);
+    called(HELPER, &[&a, &dir, "-f"]).refused(32, &["missing"]);
+    assert!(!scratch.is_mounted());
+    let link = scratch.slot("li:nk");
+    symlink(&source, &link).unwrap();
+    called(HELPER, &[&link, &dir]).ok();
+    assert!(!scratch.in_dir("roots").exists());
     novale(&["umount", &dir]).ok();
 }
 

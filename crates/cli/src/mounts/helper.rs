@@ -16,7 +16,7 @@ use crate::base::target;
 use crate::base::words::Words;
 use crate::mounts::mount;
 use crate::pools::remaining;
-use crate::pools::slots::split_source;
+use crate::pools::slots::{self, split_source};
 
 const WRONG_CALL: u8 = 1;
 const MOUNT_FAILED: u8 = 32;
@@ -26,7 +26,7 @@ const MOUNT_FAILED: u8 = 32;
 #[command(name = "mount.fuse.novale", version)]
 #[expect(clippy::struct_excessive_bools, reason = "mount(8) defines these flags")]
 struct HelperArgs {
-    /// The slots, separated by colons.
+    /// The slots, separated by colons; by those that a slash follows where it begins with one.
     source: OsString,
     /// The mount point.
     dir: PathBuf,
@@ -96,6 +96,7 @@ fn run(args: HelperArgs) -> Result<ExitCode> {
         if is_remount {
             novale_fuse::find(&args.dir)?;
         } else {
+            slots::refuse_unnamed(&slots::absolute(&paths)?)?;
             if Words::parse(&words)?.options.read_only {
                 remaining::find(&paths)?;
             } else {

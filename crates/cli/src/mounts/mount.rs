@@ -48,5 +48,7 @@ fn request(given: &[PathBuf], target: &Path, args: &MountArgs, words: Words) -> 
     args.buffer_rules.rules()?;
     // The daemon leaves the directory that it was started in.
     args.log = args.log.map(std::path::absolute).transpose().context("the log's path")?;
-    Ok(Request { args, words, slots: slots::absolute(given)?, target })
+    let slots = slots::absolute(given)?;
+    slots::refuse_unnamed(&slots)?;
+    Ok(Request { args, words, slots, target })
 }

@@ -1,9 +1,10 @@
 //! From the slots that a user names to the slots of one pool, in order.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::{self, Read};
 use std::ops::Range;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -86,21 +87,50 @@ impl Found {
 
     /// What `/proc/mounts` shows: the slots in the order in which they were named, by which mount(8)
     /// and umount(8) know a line of fstab.
-    pub(crate) fn source(&self) -> std::ffi::OsString {
-        let paths: Vec<&OsStr> = self.given.iter().map(|path| path.as_os_str()).collect();
-        paths.join(OsStr::new(":"))
+    pub(crate) fn source(&self) -> OsString {
+        joined_source(&self.given)
     }
 }
 
 /// A slot as its header shows it: its number, its pool, and where it is.
 type KnownSlot = (u8, [u8; 16], PathBuf);
 
-/// The slots in a source of a mount. A file whose name has a colon is taken whole if it is there.
+/// The slots in a source of a mount, by its spelling alone: anybody may make a file whose path is that of two slots
+/// with a colon between. A source that begins with a slash ends a path at each colon that a slash follows, another
+/// one at each colon.
 pub(crate) fn split_source(source: &OsStr) -> Vec<PathBuf> {
-    if Path::new(source).exists() {
-        return vec![PathBuf::from(source)];
+    let is_absolute = source.as_bytes().starts_with(b"/");
+    let mut slots: Vec<Vec<u8>> = Vec::new();
+    for part in source.as_bytes().split(|byte| *byte == b':') {
+        match slots.last_mut() {
+            Some(slot) if is_absolute && !part.starts_with(b"/") => {
+                slot.push(b':');
+                slot.extend_from_slice(part);
+            }
+            _ => slots.push(part.to_vec()),
+        }
     }
-    std::env::split_paths(source).collect()
+    slots.into_iter().map(|slot| PathBuf::from(OsString::from_vec(slot))).collect()
+}
+
+/// The slots of a mount as `/proc/mounts` shows them.
+fn joined_source(given: &[PathBuf]) -> OsString {
+    let paths: Vec<&OsStr> = given.iter().map(|path| path.as_os_str()).collect();
+    paths.join(OsStr::new(":"))
+}
+
+/// Refuses slots that the source of their mount would not name.
+pub(crate) fn refuse_unnamed(given: &[PathBuf]) -> Result<()> {
+    if split_source(&joined_source(given)) == given {
+        return Ok(());
+    }
+    let is_taken_apart = |path: &&PathBuf| split_source(path.as_os_str()) != [path.as_path()];
+    let slot = given.iter().find(is_taken_apart).or(given.first()).context("a pool has a slot")?;
+    bail!(
+        "{}: in what is mounted a colon before a slash ends the path of a slot: name this one by a path without \
+         ':/', such as a symbolic link elsewhere",
+        slot.display()
+    )
 }
 
 /// Absolute paths, so that a daemon may change its directory. Those that are so stay as they are
@@ -413,7 +443,10 @@ pub(crate) fn page_bytes(pages: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::check_together;
+    use std::ffi::OsStr;
+    use std::path::PathBuf;
+
+    use super::{check_together, refuse_unnamed, split_source};
 
     fn complaint(slots: &[(u8, u8)]) -> String {
         let slot = |(index, pool): &(u8, u8)| (*index, [*pool; 16], format!("s{index}").into());
@@ -428,5 +461,18 @@ mod tests {
         assert!(complaint(&[(0, 7), (0, 7)]).contains("both slot 0"));
         assert!(complaint(&[(1, 7)]).starts_with("slot 0 of pool"));
         assert!(complaint(&[(0, 7), (2, 7)]).starts_with("slot 1 of pool"));
+    }
+    #[test]
+    fn a_source_is_taken_apart_by_its_spelling() {
+        let split = |source: &str| split_source(OsStr::new(source));
+        let paths = |paths: &[&str]| paths.iter().map(PathBuf::from).collect::<Vec<_>>();
+        assert_eq!(split("/m/a:/m/b"), paths(&["/m/a", "/m/b"]));
+        assert_eq!(split("/m/po:ol"), paths(&["/m/po:ol"]));
+        assert_eq!(split("/m/po::/m/b:"), paths(&["/m/po:", "/m/b:"]));
+        assert_eq!(split("a:b:/m/c"), paths(&["a", "b", "/m/c"]));
+        for slots in [&["/m/a:/b"][..], &["/m/a", "/m/a:/m/b"]] {
+            assert!(refuse_unnamed(&paths(slots)).is_err(), "{slots:?}");
+        }
+        assert!(refuse_unnamed(&paths(&["/m/po:", "/m/:b", "/m/c"])).is_ok());
     }
 }
