@@ -65,6 +65,9 @@ fn what_exceeds_it_is_refused_until_there_is_room() {
     novale(&["quota", "clear", &tree]).ok();
     novale(&["quota", "show", &tree]).refused(1, &["in no tree"]);
     fs::rename(scratch.in_dir("outside"), format!("{tree}/moved")).unwrap();
+    // What is in directories below counted for it on, and could not be moved out of it.
+    novale(&["quota", "show", &format!("{tree}/below")]).refused(1, &["in no tree"]);
+    fs::rename(format!("{tree}/below/old"), scratch.in_dir("old")).unwrap();
     novale(&["umount", &scratch.dir()]).ok();
     novale(&["check", &slot]).ok();
 }

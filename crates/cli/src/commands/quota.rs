@@ -84,6 +84,7 @@ fn move_below(top: &Path, from: u32, to: u32) -> Result<()> {
     let shown = || top.display().to_string();
     let here = open_directory(rustix::fs::CWD, top, OFlags::empty()).with_context(shown)?;
     let mut levels = vec![Level::moved(here, (from, to), &mut done).with_context(shown)?];
+    let top_ino = levels.first().map(|level| level.ino);
     while let Some(level) = levels.last_mut() {
         let Some(name) = level.directories.pop() else {
             if level.has_left_out((from, to)).with_context(shown)? {
@@ -101,7 +102,7 @@ fn move_below(top: &Path, from: u32, to: u32) -> Result<()> {
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => continue,
             Err(error) => return Err(error).with_context(|| under(top, &name)),
         };
-        if is_taken_in(&below, (from, to)).with_context(|| under(top, &name))? {
+        if is_taken_in(&below, (from, to), top_ino).with_context(|| under(top, &name))? {
             let level = Level::moved(below, (from, to), &mut done);
             levels.push(level.with_context(|| under(top, &name))?);
             if let Some(far) = levels.len().checked_sub(OPEN_MAX) {
@@ -112,14 +113,17 @@ fn move_below(top: &Path, from: u32, to: u32) -> Result<()> {
     Ok(())
 }
 
-/// Makes a directory that is open count for the tree `to`, as long as it lies there; says whether it does.
-fn is_taken_in(dir: &OwnedFd, (from, to): (u32, u32)) -> Result<bool> {
+/// Makes a directory that is open count for the tree `to`, as long as it lies there, or in the directory `top`, which may
+/// not count for it yet; says whether it does.
+fn is_taken_in(dir: &OwnedFd, (from, to): (u32, u32), top: Option<u64>) -> Result<bool> {
     let own = place_of(dir).join(".");
     if !move_one(&own, (from, to))? {
         return Ok(false);
     }
     // It may have been moved away before it counted, and can't be since.
-    if from != to && gone_is_none(project(&place_of(dir).join("..")))? != Some(to) {
+    let above = place_of(dir).join("..");
+    let is_top = || above.metadata().is_ok_and(|above| Some(above.ino()) == top);
+    if from != to && gone_is_none(project(&above))? != Some(to) && !is_top() {
         gone_is_none(put(&own, PROJECT, &from.to_string()))?;
         return Ok(false);
     }
