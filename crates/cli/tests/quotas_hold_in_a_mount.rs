@@ -11,7 +11,7 @@ use std::process::Command;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
-use support::{Scratch, alone, novale};
+use support::{Outcome, Scratch, alone, novale};
 
 /// What `show --json` says of a directory's tree.
 fn shown(dir: &str) -> serde_json::Value {
@@ -124,6 +124,44 @@ fn what_is_deeper_than_a_path_is_long_counts_too() {
     assert_eq!(shown(&tree)["inodes_used"], 1 + 2 * LEVELS);
     novale(&["quota", "clear", &tree]).ok();
     novale(&["quota", "show", &tree]).refused(1, &["in no tree"]);
+    novale(&["umount", &scratch.dir()]).ok();
+    novale(&["check", &slot]).ok();
+}
+
+/// The walk went into what was mounted below: it ended at another file system, for ever, where a user had mounted one,
+/// and another directory of the pool came to count for the tree.
+#[test]
+fn what_is_mounted_below_does_not_count_and_hides_nothing() {
+    let Some(scratch) = Scratch::for_mount("what_is_mounted_below") else { return };
+    let _alone = alone();
+    let slot = scratch.pool();
+    novale(&["mount", &slot, &scratch.dir()]).ok();
+    let [tree, outside] = ["tree", "outside"].map(|name| scratch.in_dir(name));
+    for dir in ["tree/other", "tree/bound", "outside/in"] {
+        fs::create_dir_all(scratch.in_dir(dir)).unwrap();
+    }
+    for file in ["file", "other/hidden", "bound/hidden"] {
+        fs::write(tree.join(file), b"x").unwrap();
+    }
+    let script = format!(
+        "{}; mount -t tmpfs none tree/other && touch tree/other/new && mount --bind outside tree/bound && \
+         mount --bind /proc/version tree/file && exec \"$@\"",
+        support::without_mounts(&scratch.dir())
+    );
+    // What it mounts is gone with it.
+    let quota = |words: &[&str]| {
+        let mut unshare = Command::new("unshare");
+        unshare.args(["-m", "--propagation", "private", "sh", "-c", &script, "sh"]);
+        unshare.arg(support::program()).arg("quota").args(words).arg(&tree);
+        Outcome::of(&unshare.current_dir(scratch.dir()).output().unwrap()).ok()
+    };
+    let [tree_shown, outside_shown] = [&tree, &outside].map(|dir| dir.display().to_string());
+    quota(&["set", "--inodes", "100"]);
+    assert_eq!(shown(&tree_shown)["inodes_used"], 6);
+    novale(&["quota", "show", &outside_shown]).refused(1, &["in no tree"]);
+    quota(&["clear"]);
+    novale(&["quota", "show", &tree_shown]).refused(1, &["in no tree"]);
+    novale(&["quota", "show", &format!("{tree_shown}/bound/hidden")]).refused(1, &["in no tree"]);
     novale(&["umount", &scratch.dir()]).ok();
     novale(&["check", &slot]).ok();
 }

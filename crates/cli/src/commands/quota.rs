@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use rustix::fs::{Dir, FileType, Mode, OFlags, XattrFlags, lgetxattr, lremovexattr, lsetxattr};
 use rustix::io::Errno;
+use rustix::mount::{OpenTreeFlags, open_tree};
 use serde::Serialize;
 
 use crate::base::args::{QuotaClearArgs, QuotaCommand, QuotaSetArgs, QuotaShowArgs};
@@ -78,11 +79,14 @@ fn clear(args: &QuotaClearArgs) -> Result<()> {
 /// It goes from directory to directory and back: a whole path may be longer than one can be, and lead elsewhere by then.
 /// What lies in a directory of the tree and does not count for it keeps its name there. So a directory is opened before
 /// it is made to count, and what is in it listed after that; and it is gone on with in what is open, wherever it was
-/// moved.
+/// moved. What is mounted below it is no part of it, and hides nothing.
 fn move_below(top: &Path, from: u32, to: u32) -> Result<()> {
     let mut done = Count::new("inodes counted");
     let shown = || top.display().to_string();
-    let here = open_directory(rustix::fs::CWD, top, OFlags::empty()).with_context(shown)?;
+    // Keeps the mount from being taken away, as what is open in a view of it does not.
+    let top_open = open_directory(rustix::fs::CWD, top, OFlags::empty()).with_context(shown)?;
+    let view = without_mounts(&top_open).with_context(shown)?;
+    let here = open_directory(&view, ".", OFlags::empty()).with_context(shown)?;
     let mut levels = vec![Level::moved(here, (from, to), &mut done).with_context(shown)?];
     let top_ino = levels.first().map(|level| level.ino);
     while let Some(level) = levels.last_mut() {
@@ -200,11 +204,16 @@ impl Level {
     /// Opens this directory again from the one below it that is left, where it is not open.
     fn open_above(&mut self, below: &Self) -> Result<()> {
         if self.here.is_none() {
-            let here = open_directory(below.here()?, "..", OFlags::empty())?;
-            if rustix::fs::fstat(&here)?.st_ino != self.ino {
+            let here = match open_directory(below.here()?, "..", OFlags::empty()) {
+                // Nothing leads out of the tree.
+                Err(Errno::NOENT) => None,
+                here => Some(here?),
+            };
+            let ino = here.as_ref().map(rustix::fs::fstat).transpose()?.map(|found| found.st_ino);
+            if ino != Some(self.ino) {
                 bail!("a directory below it was moved meanwhile; call this again");
             }
-            self.here = Some(here);
+            self.here = here;
         }
         Ok(())
     }
@@ -213,6 +222,17 @@ impl Level {
 /// A path to what is open. By this no link is followed but the last part, which is no link in calls that follow none.
 fn place_of(file: &OwnedFd) -> PathBuf {
     Path::new("/proc/self/fd").join(file.as_raw_fd().to_string())
+}
+
+/// A view of a directory of a mount, as it is without what is mounted below it: where its users have mounted something
+/// of theirs, another file system would be met, or another part of this one, and what lies under it would not. It
+/// lasts as long as it is open.
+fn without_mounts(dir: &OwnedFd) -> Result<OwnedFd> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE
+        | OpenTreeFlags::OPEN_TREE_CLOEXEC
+        | OpenTreeFlags::AT_EMPTY_PATH;
+    open_tree(dir, "", flags)
+        .context("the kernel does not show it without what is mounted below it (open_tree)")
 }
 
 fn open_directory(
