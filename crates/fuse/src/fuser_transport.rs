@@ -678,7 +678,7 @@ impl Filesystem for Adapter {
 
     fn copy_file_range(
         &self,
-        _: &Request,
+        request: &Request,
         from: INodeNo,
         handle: FileHandle,
         from_offset: u64,
@@ -691,8 +691,9 @@ impl Filesystem for Adapter {
     ) {
         let from = Place { ino: ino(from), offset: from_offset };
         let to = Place { ino: ino(to), offset: to_offset };
+        let caller = caller(request);
         self.room.make(
-            move |service| service.copy_range(from, to, len, handle != NO_ACCESS),
+            move |service| service.copy_range(caller, from, to, len, handle != NO_ACCESS),
             move |copied| match copied {
                 // No more than a call of the core copies.
                 Ok(copied) => reply.written(u32::try_from(copied).unwrap_or(u32::MAX)),

@@ -220,6 +220,16 @@ impl Novale {
         self.done(changer.before_write(&self.fs, ctx, &attr))
     }
 
+    /// Takes the set-id bits that a change of contents takes for which the kernel takes those away that it knows of: a
+    /// direct program may have given others since.
+    fn drop_unseen_set_id(&self, ctx: &Ctx, caller: Caller, ino: Ino) -> Reply<()> {
+        let attr = self.done(self.fs.getattr(ino))?;
+        if attr.mode & SET_ID == 0 {
+            return Ok(());
+        }
+        self.done(changer(caller, &attr).before_write(&self.fs, ctx, &attr))
+    }
+
     fn read_from(&self, file: ReadFrom, offset: u64, buf: &mut [u8]) -> Reply<usize> {
         if file.is_access {
             self.done(self.fs.read(&Self::ctx(), file.ino, offset, buf))
@@ -649,11 +659,7 @@ impl Service for Novale {
         len: u64,
     ) -> Reply<bool> {
         let _pass = self.enter(&[ino])?;
-        // The kernel takes those away that it knows of: a direct program may have given others since.
-        let attr = self.done(self.fs.getattr(ino))?;
-        if attr.mode & SET_ID != 0 {
-            self.done(changer(caller, &attr).before_write(&self.fs, &Self::ctx(), &attr))?;
-        }
+        self.drop_unseen_set_id(&Self::ctx(), caller, ino)?;
         let mut change = || self.done(self.fs.fallocate(&Self::ctx(), ino, mode, offset, len));
         let zeros = [Fallocate::PunchHole, Fallocate::ZeroRange, Fallocate::ZeroRangeKeepSize];
         if !zeros.contains(&mode) {
@@ -743,7 +749,14 @@ impl Service for Novale {
         self.done(self.fs.removexattr(&Self::ctx(), Node::current(ino), name))
     }
 
-    fn copy_range(&self, from: Place, to: Place, len: u64, is_access: bool) -> Reply<u64> {
+    fn copy_range(
+        &self,
+        caller: Caller,
+        from: Place,
+        to: Place,
+        len: u64,
+        is_access: bool,
+    ) -> Reply<u64> {
         let _pass = self.enter(&[from.ino, to.ino])?;
         // After the copy the kernel drops its pages with all that was stored to them meanwhile; what
         // it is refused it reads and writes.
@@ -751,6 +764,7 @@ impl Service for Novale {
             return Err(Errno(libc::EOPNOTSUPP));
         }
         let ctx = Self::ctx();
+        self.drop_unseen_set_id(&ctx, caller, to.ino)?;
         self.done(if is_access {
             self.fs.copy_range(&ctx, from, to, len)
         } else {

@@ -299,7 +299,14 @@ pub trait Service: Send + Sync + 'static {
     fn removexattr(&self, caller: Caller, ino: Ino, name: &[u8]) -> Reply<()>;
     /// Copies bytes from one file to another, or within one; returns how many. Whether it is an access is as with
     /// [`ReadFrom`].
-    fn copy_range(&self, from: Place, to: Place, len: u64, is_access: bool) -> Reply<u64>;
+    fn copy_range(
+        &self,
+        caller: Caller,
+        from: Place,
+        to: Place,
+        len: u64,
+        is_access: bool,
+    ) -> Reply<u64>;
     /// Finds data or a hole. The kernel has dropped its pages of a range since it was first asked.
     fn seek(&self, ino: Ino, offset: u64, what: Seek, dropped: &Range<u64>) -> Reply<Sought>;
 }

@@ -276,10 +276,10 @@ fn a_write_is_kept_beside_a_store_to_a_mapping_of_its_page() {
     assert_eq!((now[1024..1032].as_ref(), now[3072..3080].as_ref()), (&[1; 8][..], &[2; 8][..]));
     // What the kernel would copy past such a mapping it is to read and write.
     let place = |offset| Place { ino, offset };
-    let copied = service.copy_range(place(0), place(4096), 4096, true);
+    let copied = service.copy_range(caller, place(0), place(4096), 4096, true);
     assert_eq!(copied.err(), Some(novale_fuse::Errno(libc::EOPNOTSUPP)));
     service.closed(ino, open);
-    assert_eq!(service.copy_range(place(0), place(4096), 4096, true).unwrap(), 4096);
+    assert_eq!(service.copy_range(caller, place(0), place(4096), 4096, true).unwrap(), 4096);
     // An append is a write at the end, which the page does not know of.
     service.open(caller, ino, open).unwrap();
     service.setattr(caller, ino, &Changes { size: Some(100), ..Changes::default() }).unwrap();

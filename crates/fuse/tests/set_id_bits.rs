@@ -165,18 +165,38 @@ fn who_may_take_set_id_bits_by_a_change_of_owner_is_who_may_elsewhere() {
     assert!(different.is_empty(), "{} of 768:\n{different:#?}", different.len());
 }
 
-/// Bits that the kernel does not know of: a direct program has given them since it asked.
+/// Gives a file set-id bits that the kernel does not know of, as a direct program does after the kernel has asked; then
+/// has a user change the file.
+fn changed_unseen(mount: &Mount, change: &str) {
+    let path = mount.path("f");
+    fs::write(&path, vec![1; 9000]).unwrap();
+    fs::set_permissions(&path, Permissions::from_mode(0o666)).unwrap();
+    let ino = Ino::new(fs::metadata(&path).unwrap().ino());
+    let given = SetAttr { mode: Some(0o6777), ..SetAttr::default() };
+    mount.fs.setattr(&Ctx { now_ns: 1, hint: 0 }, Node::current(ino), &given).unwrap();
+    assert!(as_nobody(mount.root(), change), "{change}");
+    assert_eq!(mount.fs.getattr(ino).unwrap().mode, 0o777, "{change}");
+}
+
 #[test]
 fn bits_that_the_kernel_has_not_seen_fall_by_fallocate() {
     let Some(mount) = Mount::new("bits_that_the_kernel_has_not_seen", "") else { return };
-    let path = mount.path("f");
     for how in ["-l 20000", "-n -l 20000", "-p -o 0 -l 4096", "-z -l 4096", "-z -n -l 4096"] {
-        fs::write(&path, vec![1; 9000]).unwrap();
-        fs::set_permissions(&path, Permissions::from_mode(0o666)).unwrap();
-        let ino = Ino::new(fs::metadata(&path).unwrap().ino());
-        let given = SetAttr { mode: Some(0o6777), ..SetAttr::default() };
-        mount.fs.setattr(&Ctx { now_ns: 1, hint: 0 }, Node::current(ino), &given).unwrap();
-        assert!(as_nobody(mount.root(), &format!("fallocate {how} f")), "{how}");
-        assert_eq!(mount.fs.getattr(ino).unwrap().mode, 0o777, "{how}");
+        changed_unseen(&mount, &format!("fallocate {how} f"));
+    }
+}
+
+/// They stayed: another user who may write the file made its owner's program another one.
+#[test]
+fn bits_that_the_kernel_has_not_seen_fall_by_a_copy() {
+    let Some(mount) = Mount::new("bits_that_the_kernel_has_not_seen_copy", "") else { return };
+    if support::python("bits_that_the_kernel_has_not_seen_copy", "", &[]).is_none() {
+        return;
+    }
+    fs::write(mount.path("other"), vec![2; 100]).unwrap();
+    for from in ["other", "f"] {
+        let copy = format!("os.copy_file_range(os.open('{from}', os.O_RDONLY), to, 100, 0, 5000)");
+        let program = format!("import os; to = os.open('f', os.O_WRONLY); assert {copy} == 100");
+        changed_unseen(&mount, &format!("python3 -c \"{program}\""));
     }
 }
