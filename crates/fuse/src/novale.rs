@@ -579,6 +579,7 @@ impl Service for Novale {
 
     fn maps(&self, ino: Ino, asks: bool) -> Reply<bool> {
         let _pass = self.enter(&[ino])?;
+        self.open_files.before_mapping(ino);
         if asks {
             return self.done(self.fs.ask_to_map(&Self::ctx(), ino));
         }
