@@ -10,7 +10,7 @@
 mod support;
 
 use std::fs;
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -96,6 +96,58 @@ fn no_mount_goes_that_a_path_has_come_to_lead_to() {
     );
     assert_eq!(facts(&other)["mounted_at"][0], place(&roots).as_str());
     novale(&["umount", &place(&roots), &place(&aside)]).ok();
+}
+
+/// A program that is called as a daemon is, and says whose it is.
+const DAEMON_LIKE: &str = r"
+import ctypes, os, signal
+libc = ctypes.CDLL(None)
+name, dumpable, mode = 15, 4, 0
+libc.prctl(name, b'novale', 0, 0, 0)
+libc.prctl(dumpable, mode, 0, 0, 0)
+if os.geteuid() == 0:
+    os.setresuid(0, 0, 0)
+print(os.getuid(), flush=True)
+signal.pause()
+";
+
+/// Root's `umount` of a directory that is not mounted waited for a process of any user: of one that may not be looked
+/// into, which `/proc` shows as root's, and of a set-uid program that was called as a daemon is.
+#[test]
+fn no_daemon_is_waited_for_that_is_none() {
+    let Some(scratch) = Scratch::for_mount("no_daemon_is_waited_for") else { return };
+    let place = tempfile::tempdir().unwrap();
+    fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::write(place.path().join("mount"), DAEMON_LIKE).unwrap();
+    let which = "python3 -c 'import os, sys; print(os.path.realpath(sys.executable))'";
+    let python = String::from_utf8(as_nobody(which).stdout).unwrap().trim().to_owned();
+    if python.is_empty() {
+        println!("skipped: no_daemon_is_waited_for: no python3");
+        return;
+    }
+    let set_uid = place.path().join("set-uid");
+    // Not by this process, which others that it starts would have the copy open from.
+    assert!(Command::new("cp").arg(&python).arg(&set_uid).status().unwrap().success());
+    fs::set_permissions(&set_uid, fs::Permissions::from_mode(0o4755)).unwrap();
+    for (program, user) in [(Path::new(&python), NOBODY), (&set_uid, 0)] {
+        let mut other = Command::new(program);
+        other.args(["mount", "--daemon", &scratch.dir()]).current_dir(place.path());
+        let mut other = other.uid(NOBODY).gid(NOBODY).stdout(Stdio::piped()).spawn().unwrap();
+        let mut whose = String::new();
+        BufReader::new(other.stdout.take().unwrap()).read_line(&mut whose).unwrap();
+        let mut umount = Command::new(support::program());
+        let mut umount =
+            umount.args(["umount", &scratch.dir()]).stderr(Stdio::piped()).spawn().unwrap();
+        let mut said = String::new();
+        BufReader::new(umount.stderr.take().unwrap()).read_line(&mut said).unwrap();
+        for child in [&mut umount, &mut other] {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+        assert!(said.contains("is not a Novale mount"), "{said}");
+        // Set-uid programs may be none there.
+        assert!([user, NOBODY].map(|user| format!("{user}\n")).contains(&whose), "{whose}");
+    }
 }
 
 /// Does something as a user without rights.
