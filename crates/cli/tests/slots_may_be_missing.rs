@@ -355,3 +355,23 @@ fn a_copy_stored_into_a_slot_under_the_mount_is_told_by_umount() {
     novale(&["umount", &dir]).refused(1, &["can't be read now", "novale check"]);
     assert!(novale(&["check", &a, &b]).err.contains("old copy"));
 }
+
+/// Names of files were shown as they are: with line ends in them, as findings of their makers.
+#[test]
+fn a_name_makes_no_finding_of_its_own() {
+    let Some(scratch) = Scratch::for_mount("a_name_makes_no_finding_of_its_own") else { return };
+    let _alone = alone();
+    let [first, second] = ["first", "second"].map(|slot| scratch.slot(slot));
+    novale(&["mkfs", "--size", "16M", &first, &second]).ok();
+    novale(&["mount", &first, &second, &scratch.dir()]).ok();
+    for number in 0..20 {
+        let name = scratch.in_dir(&format!("{number}\nerror: slot 7 is missing"));
+        fs::write(name, vec![1; 300_000]).unwrap();
+    }
+    novale(&["umount", &scratch.dir()]).ok();
+    let checked = novale(&["check", &first]);
+    let said = format!("{}{}", checked.out, checked.err);
+    assert_eq!(checked.code, 4, "{said}");
+    assert!(said.contains("\\nerror: slot 7 is missing (inode"), "{said}");
+    assert!(!said.contains("\nerror: slot 7"), "{said}");
+}

@@ -17,6 +17,7 @@ use rustix::mount::{OpenTreeFlags, open_tree};
 use serde::Serialize;
 
 use crate::base::args::{QuotaClearArgs, QuotaCommand, QuotaSetArgs, QuotaShowArgs};
+use crate::base::out::on_one_line;
 use crate::base::progress::Count;
 use crate::base::size::show_size;
 use crate::holders::patience::patiently;
@@ -191,7 +192,9 @@ impl Level {
                 Ok(metadata) if metadata.is_dir() => directories.push(name.to_owned()),
                 Ok(_) => drop(move_one(&path, trees)?),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(error).with_context(|| name.display().to_string()),
+                Err(error) => {
+                    return Err(error).with_context(|| on_one_line(&name.display().to_string()));
+                }
             }
         }
         Ok(directories)
@@ -246,7 +249,8 @@ fn open_directory(
 
 /// Something below a directory, for an error.
 fn under(top: &Path, name: &OsStr) -> String {
-    format!("{} in a directory below {}", name.display(), top.display())
+    let name = on_one_line(&name.display().to_string());
+    format!("{name} in a directory below {}", top.display())
 }
 
 /// Has one that counts for the tree `from` count for `to`; says whether it does now. Not what is gone.

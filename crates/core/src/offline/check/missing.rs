@@ -54,7 +54,7 @@ pub(super) fn check(pm: &Pm, all: &mut Inventory) {
             }
             continue;
         };
-        let (ino, path) = (ino.get(), String::from_utf8_lossy(&path));
+        let (ino, path) = (ino.get(), path.escape_ascii());
         let what = match pages {
             None => format!(
                 "{path} (inode {ino}) can't be read: it is in slot {slot}, which is missing"
