@@ -371,6 +371,7 @@ fn the_directory_of_numbers_is_in_shared_mounts_alone_and_changes_in_no_way() {
     novale(&["mount", &slot, &scratch.dir()]).ok();
     let directory = scratch.in_dir(".novale");
     assert!(!directory.exists());
+    assert_eq!(fs::create_dir(&directory).unwrap_err().raw_os_error(), Some(1));
     novale(&["umount", &scratch.dir()]).ok();
     mount(&slot, &scratch);
     fs::write(scratch.in_dir("file"), b"").unwrap();

@@ -77,6 +77,12 @@ impl Novale {
         self.refuse_virtual(&[parent])
     }
 
+    /// Refuses to make its name, also where the mount has no such directory, or what can't be done in it.
+    pub(crate) fn refuse_new_name(&self, parent: Ino, name: &[u8]) -> Reply<()> {
+        self.done(by_number::refuse_new(parent, name))?;
+        self.refuse_name(parent, name)
+    }
+
     /// Lets a request on inodes in.
     pub(crate) fn enter(&self, inos: &[Ino]) -> Reply<Pass<'_>> {
         self.refuse_virtual(inos)?;
@@ -89,9 +95,15 @@ impl Novale {
         self.gate.enter_to_open()
     }
 
-    /// Lets a request that changes a name in.
+    /// Lets a request that takes a name away in.
     pub(crate) fn enter_name(&self, parent: Ino, name: &[u8]) -> Reply<Pass<'_>> {
         self.refuse_name(parent, name)?;
+        self.gate.enter()
+    }
+
+    /// Lets a request that makes a name in.
+    pub(crate) fn enter_new_name(&self, parent: Ino, name: &[u8]) -> Reply<Pass<'_>> {
+        self.refuse_new_name(parent, name)?;
         self.gate.enter()
     }
 

@@ -407,7 +407,7 @@ impl Service for Novale {
     }
 
     fn make(&self, parent: Ino, name: &[u8], new: &NewInode<'_>, umask: u32) -> Reply<Attr> {
-        let _pass = self.enter_name(parent, name)?;
+        let _pass = self.enter_new_name(parent, name)?;
         let ctx = Self::ctx();
         let parent = Node::current(parent);
         let made = self.done(self.fs.create_with_umask(&ctx, parent, name, new, umask))?;
@@ -422,7 +422,7 @@ impl Service for Novale {
         open: OpenRequest,
     ) -> Reply<(Attr, Opened)> {
         let _pass = self.gate.enter_to_open()?;
-        self.refuse_name(parent, name)?;
+        self.refuse_new_name(parent, name)?;
         let (ctx, parent) = (Self::ctx(), Node::current(parent));
         let attr = match self.fs.create_with_umask(&ctx, parent, name, new, umask) {
             Ok(made) => self.held(&ctx, &made)?,
@@ -441,7 +441,7 @@ impl Service for Novale {
     }
 
     fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Reply<Attr> {
-        let _pass = self.enter_name(parent, name)?;
+        let _pass = self.enter_new_name(parent, name)?;
         self.refuse_virtual(&[ino])?;
         let ctx = Self::ctx();
         let (node, parent) = (Node::current(ino), Node::current(parent));
@@ -475,7 +475,10 @@ impl Service for Novale {
         judged: [Judged; 2],
     ) -> Reply<()> {
         let _pass = self.enter_name(from.0, from.1)?;
-        self.refuse_name(to.0, to.1)?;
+        self.refuse_new_name(to.0, to.1)?;
+        if mode == RenameMode::Exchange {
+            self.refuse_new_name(from.0, from.1)?;
+        }
         let [from, to] = [from, to].map(|(parent, name)| (Node::current(parent), name));
         self.done(self.fs.rename_judged(&Self::ctx(), from, to, mode, judged))
     }

@@ -95,6 +95,31 @@ fn nobody_opens_what_others_have_made_meanwhile() {
     assert!(is_gone(&fs, &closed) && !is_gone(&fs, &secret), "the one that was opened is held");
 }
 
+/// What was made there in a mount of one's own was hidden by the next shared one.
+#[test]
+fn the_name_of_a_shared_mounts_own_directory_is_made_in_none() {
+    let (fs, service) = service();
+    let (name, file) = (&b".novale"[..], new(FileKind::File, 0o644));
+    let made = service.make(ROOT, b"f", &file, 0).unwrap();
+    let rename = |from, to, mode| service.rename((ROOT, from), (ROOT, to), mode, [None; 2]);
+    let make_it = || fs.create(&CTX, Node::current(ROOT), name, &file).unwrap();
+    let refused = |done: Result<(), novale_fuse::Errno>| {
+        assert_eq!(done.err(), Some(novale_fuse::Errno(libc::EPERM)));
+    };
+    refused(service.make(ROOT, name, &new(FileKind::Directory, 0o755), 0).map(drop));
+    refused(service.create(ROOT, name, (&file, 0), OpenRequest::default()).map(drop));
+    refused(service.link(made.ino, ROOT, name).map(drop));
+    refused(rename(b"f", name, RenameMode::Replace));
+    make_it();
+    for (from, to) in [(name, &b"f"[..]), (b"f", name)] {
+        refused(rename(from, to, RenameMode::Exchange));
+    }
+    assert!(service.lookup(ROOT, name).unwrap().is_some());
+    rename(name, b"g", RenameMode::NoReplace).unwrap();
+    make_it();
+    service.unlink(ROOT, name, None).unwrap();
+}
+
 /// In a sticky directory the kernel had judged a user's own file, and a direct program renamed another user's over it
 /// before the request came: that one was removed, or replaced.
 #[test]

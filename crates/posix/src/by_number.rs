@@ -4,7 +4,7 @@
 //! The daemon that serves the mount and the programs beside it may be of different builds: what stands
 //! here is what they agree upon, and [`VERSION`] rises with its meaning.
 
-use novale_core::Ino;
+use novale_core::{Error, Ino};
 
 /// Rises when a name means something else, or stands elsewhere; a part of what programs that share a
 /// pool have in common.
@@ -16,10 +16,21 @@ pub const DIRECTORY: &str = ".novale";
 /// A name may go on after this with anything.
 pub const SEPARATOR: u8 = b':';
 
-/// Whether a name in a directory leads to it. The daemon alone has it: on media there is none.
+/// Whether a name in a directory leads to it. The daemon alone has it: on media nobody makes one.
 #[must_use]
 pub fn is_directory(parent: Ino, name: &[u8]) -> bool {
     parent == Ino::ROOT && name == DIRECTORY.as_bytes()
+}
+
+/// Refuses to make that name, also where no mount has it: the next shared one would hide what has it.
+///
+/// # Errors
+/// [`Error::NotPermitted`].
+pub fn refuse_new(parent: Ino, name: &[u8]) -> Result<(), Error> {
+    if is_directory(parent, name) {
+        return Err(Error::NotPermitted("that name is the daemon's of a shared mount"));
+    }
+    Ok(())
 }
 
 /// The name of one use of an inode's number.

@@ -15,7 +15,7 @@ use crate::room::with_room;
 use crate::shared::Shared;
 use crate::table::{Fd, Table};
 use crate::walk::{Follow, Found, anew, walk};
-use crate::{Error, File, OpenOptions, Result, wall_clock_ns};
+use crate::{Error, File, OpenOptions, Result, by_number, wall_clock_ns};
 
 /// One entry of a directory listing; `.` and `..` are left out.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,7 +37,8 @@ impl From<&DirEntry<'_>> for Entry {
 
 /// A file system with paths and descriptors, usable from many threads.
 ///
-/// Paths start at the pool's root, with or without a leading slash. New inodes belong to the user
+/// Paths start at the pool's root, with or without a leading slash. The name [`by_number::DIRECTORY`] there is the
+/// daemon's of a shared mount: nobody makes it (`EPERM`). New inodes belong to the user
 /// and group given with [`Files::owner`], 0 and 0 at first.
 pub struct Files {
     pub(crate) shared: Arc<Shared>,
@@ -176,7 +177,7 @@ impl Files {
         }
         anew(|| {
             let found = self.find(&path, Follow::No)?;
-            let name = found.name.as_deref().ok_or(FsError::Exists)?;
+            let name = found.new_name_of_any()?;
             self.fs().link(&self.ctx(), Node::current(file.ino()), found.parent, name)?;
             Ok(())
         })
@@ -283,7 +284,7 @@ impl Files {
         let new = self.new_inode(FileKind::Directory, mode);
         anew(|| {
             let found = self.find(&path, Follow::No)?;
-            let name = found.name.as_deref().ok_or(FsError::Exists)?;
+            let name = found.new_name_of_any()?;
             Ok(self.fs().create(&self.ctx(), found.parent, name, &new)?)
         })
     }
@@ -387,6 +388,10 @@ impl Files {
                 return Err(FsError::NotDirectory.into());
             }
             let (name, new_name) = (old.name()?, new.name()?);
+            by_number::refuse_new(new.parent.ino, new_name)?;
+            if mode == RenameMode::Exchange {
+                by_number::refuse_new(old.parent.ino, name)?;
+            }
             Ok(self.fs().rename(&self.ctx(), old.parent, name, new.parent, new_name, mode)?)
         })
     }

@@ -94,7 +94,14 @@ impl Found<'_> {
         if self.attr.is_none() && self.slash {
             return Err(FsError::NotFound.into());
         }
-        self.name.as_deref().ok_or(Error::Fs(FsError::Exists))
+        self.new_name_of_any()
+    }
+
+    /// The last component, where a new name of anything may be made.
+    pub(crate) fn new_name_of_any(&self) -> Result<&[u8]> {
+        let name = self.name.as_deref().ok_or(Error::Fs(FsError::Exists))?;
+        by_number::refuse_new(self.parent.ino, name)?;
+        Ok(name)
     }
 }
 
@@ -254,7 +261,9 @@ fn walk_by<'p, W: Walker>(
         let last = after.iter().all(|byte| *byte == b'/');
         let slash = last && !after.is_empty();
         from = path.len() - after.len();
-        if W::IS_ASKED && !name.is_empty() && !walker.may_pass(&fs.getattr_of(at)?) {
+        let is_mounts = below_mount.is_some() && by_number::is_directory(at.ino, name);
+        let is_asked = W::IS_ASKED && !name.is_empty();
+        if is_mounts || is_asked && !walker.may_pass(&fs.getattr_of(at)?) {
             return Err(Error::Leaves);
         }
         if matches!(name, b"" | b"." | b"..") {
@@ -274,13 +283,13 @@ fn walk_by<'p, W: Walker>(
             let name = Some(last_name(&path, from - name.len()..from));
             return Ok(Found { parent: at, name, attr: None, slash });
         }
-        let attr = match look_up(fs, ctx, (below_mount, at), name) {
+        let attr = match fs.lookup(ctx, at, name) {
             Ok(attr) => attr,
-            Err(Error::Fs(FsError::NotFound)) if last => {
+            Err(FsError::NotFound) if last => {
                 let name = Some(last_name(&path, from - name.len()..from));
                 return Ok(Found { parent: at, name, attr: None, slash });
             }
-            Err(error) => return Err(error),
+            Err(error) => return Err(error.into()),
         };
         if attr.kind == FileKind::Symlink && (!last || slash || follow == Follow::Yes) {
             links += 1;
@@ -306,19 +315,6 @@ fn walk_by<'p, W: Walker>(
         }
         at = attr.node();
     }
-}
-
-/// A name in a directory; what a mount has beside the file system's own is the kernel's to find.
-fn look_up(
-    fs: &Fs,
-    ctx: &Ctx,
-    (below_mount, at): (Option<Start>, Node),
-    name: &[u8],
-) -> Result<Attr> {
-    if below_mount.is_some() && by_number::is_directory(at.ino, name) {
-        return Err(Error::Leaves);
-    }
-    Ok(fs.lookup(ctx, at, name)?)
 }
 
 /// Whether another user's link is one that the kernel may have nobody follow: who made it may have put it

@@ -4,7 +4,9 @@ mod support;
 
 use std::ffi::OsString;
 
-use novale_core::{Error as FsError, FileKind, RenameMode, SetAttr, XattrMode};
+use novale_core::{
+    Ctx, Error as FsError, FileKind, NewInode, Node, RenameMode, SetAttr, XattrMode,
+};
 use novale_posix::{At, Error, OpenOptions, Whence};
 use support::files;
 
@@ -50,6 +52,49 @@ fn a_dangling_link_is_created_through_but_not_with_create_new() {
     assert_eq!(errno_of(files.open("/dangling", &exclusive)), Some(libc::EEXIST));
     files.write_file("/dangling", b"x").unwrap();
     assert_eq!(files.read_file("/d/new").unwrap(), b"x");
+}
+
+/// It was made, and hidden by the next shared mount.
+#[test]
+fn the_daemons_own_name_is_made_by_nobody() {
+    let files = files();
+    files.create_dir("/d", 0o755).unwrap();
+    files.write_file("/d/f", b"1").unwrap();
+    let exclusive = OpenOptions::new().write(true).create_new(true);
+    let unnamed = OpenOptions::new().write(true).unnamed(true);
+    let unnamed = files.open_file("/d", &unnamed).unwrap();
+    let all_refuse = |name: &str| {
+        let done = [
+            files.write_file(name, b"x"),
+            files.open(name, &exclusive).map(drop),
+            files.create_dir(name, 0o755).map(drop),
+            files.create_dir(format!("{name}/"), 0o755).map(drop),
+            files.make_node(name, FileKind::Fifo, 0o644, 0).map(drop),
+            files.symlink("d", name).map(drop),
+            files.hard_link("/d/f", name).map(drop),
+            files.link_file(&unnamed, name),
+            files.rename("/d", name),
+            files.rename_with("/d", name, RenameMode::NoReplace),
+        ];
+        done.into_iter().all(|done| errno_of(done) == Some(libc::EPERM))
+    };
+    assert!(all_refuse("/.novale") && all_refuse("d/../.novale"));
+    files.write_file("/d/.novale", b"any other is nobody's").unwrap();
+    // One that is there is exchanged for nothing, and can be taken away.
+    let new =
+        NewInode { kind: FileKind::Directory, mode: 0o755, uid: 0, gid: 0, rdev: 0, target: b"" };
+    let make = || {
+        files.fs().create(&Ctx { now_ns: 1, hint: 0 }, Node::ROOT, b".novale", &new).unwrap();
+    };
+    make();
+    for (one, other) in [("/.novale", "/d"), ("/d", "/.novale")] {
+        let exchanged = files.rename_with(one, other, RenameMode::Exchange);
+        assert_eq!(errno_of(exchanged), Some(libc::EPERM));
+    }
+    files.write_file("/.novale/f", b"2").unwrap();
+    files.rename("/.novale", "/renamed").unwrap();
+    make();
+    files.remove_dir("/.novale").unwrap();
 }
 
 #[test]
