@@ -164,6 +164,29 @@ fn a_client_that_leaves_closes_what_it_has_open() {
     assert_eq!(bed.fs.clients(), 1);
 }
 
+/// The slot's next client takes the same words. A process that had left the pool and come again, or that was forked,
+/// closed by what it had from before a file that it had opened since.
+#[test]
+fn a_hold_is_given_up_by_its_own_client_alone() {
+    let bed = Bed::new();
+    let (ino, generation) = bed.file(b"file");
+    let left = bed.client(true);
+    let old = left.open_hold(&CTX, ino, generation).unwrap().unwrap();
+    left.close().unwrap();
+    drop(left);
+    let next = bed.client(true);
+    let hold = next.open_hold(&CTX, ino, generation).unwrap().unwrap();
+    bed.fs.unlink(&CTX, Node::ROOT, b"file").unwrap();
+    assert!(matches!(next.open_release(&CTX, old), Err(Error::Invalid(_))));
+    let beside = bed.client(true);
+    assert!(matches!(beside.open_release(&CTX, hold), Err(Error::Invalid(_))));
+    assert_eq!(bed.fs.getattr(ino).unwrap().nlink, 0);
+    next.open_release(&CTX, hold).unwrap();
+    assert!(matches!(bed.fs.getattr(ino), Err(Error::Stale)));
+    beside.close().unwrap();
+    next.close().unwrap();
+}
+
 /// Programs that are killed leave their slots to a client that needs one next.
 #[test]
 fn more_clients_come_than_there_is_room_for_when_others_have_died() {

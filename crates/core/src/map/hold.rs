@@ -45,6 +45,8 @@ pub struct HoldId {
     slot: HoldSlot,
     of_pages: bool,
     writes: bool,
+    /// Who has taken it: the client's slot, and its epoch there. The slot's next client takes the same words.
+    taken_by: (u32, u32),
 }
 
 /// What one hold counts in the view's word.
@@ -52,10 +54,15 @@ fn counts(of_pages: bool) -> u64 {
     if of_pages { 1 | DAX_HOLD } else { 1 }
 }
 
+/// What tells a client from all others, those of its slot before and after it included.
+fn name_of(client: &ClientInfo) -> (u32, u32) {
+    (client.slot, client.epoch)
+}
+
 impl HoldId {
-    /// A hold that has no pages mapped.
-    pub(crate) fn new(ino: Ino, slot: HoldSlot) -> Self {
-        Self { ino, slot, of_pages: false, writes: false }
+    /// A hold of a client's that has no pages mapped.
+    pub(crate) fn new(client: &ClientInfo, ino: Ino, slot: HoldSlot) -> Self {
+        Self { ino, slot, of_pages: false, writes: false, taken_by: name_of(client) }
     }
 
     /// The inode that is held.
@@ -65,9 +72,10 @@ impl HoldId {
     }
 
     /// The hold that a client's word tells of.
-    fn of_key(slot: HoldSlot, key: u64) -> Self {
+    fn of_key(client: &ClientInfo, slot: HoldSlot, key: u64) -> Self {
         let (of_pages, writes) = (key & KEY_OF_PAGES != 0, key & KEY_WRITES != 0);
-        Self { ino: Ino::new(key & !(KEY_OF_PAGES | KEY_WRITES)), slot, of_pages, writes }
+        let ino = Ino::new(key & !(KEY_OF_PAGES | KEY_WRITES));
+        Self { ino, slot, of_pages, writes, taken_by: name_of(client) }
     }
 
     fn key(self) -> u64 {
@@ -89,7 +97,7 @@ impl Fs {
     /// [`Error::NoMemory`]; [`Error::Damaged`] when the inode can't be read.
     pub fn open_hold(&self, ctx: &Ctx, ino: Ino, generation: u32) -> Result<Option<HoldId>> {
         let call = self.begin_read(OpKind::Load, ctx)?;
-        let hold = HoldId::new(ino, self.client.take_hold_slot(ctx.hint)?);
+        let hold = HoldId::new(&self.client.info(), ino, self.client.take_hold_slot(ctx.hint)?);
         self.hold_or_give_slot(&call, generation, hold, |_| Ok(()))
     }
 
@@ -149,7 +157,7 @@ impl Fs {
         ready: impl FnOnce(&Locked<'_>) -> Result<()>,
     ) -> Result<Option<HoldId>> {
         let slot = self.client.take_hold_slot(call.hint)?;
-        let hold = HoldId { of_pages: true, ..HoldId::new(ino, slot) };
+        let hold = HoldId { of_pages: true, ..HoldId::new(&self.client.info(), ino, slot) };
         self.hold_or_give_slot(call, generation, hold, ready)
     }
 
@@ -209,8 +217,12 @@ impl Fs {
     /// Gives up a hold; an inode without names goes with its last one.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a hold that was given up already; those of reading the inode.
+    /// [`Error::Invalid`] for a hold that was given up already, or is another client's: of a process that was forked,
+    /// or has left the pool and joined it again; those of reading the inode.
     pub fn open_release(&self, ctx: &Ctx, hold: HoldId) -> Result<()> {
+        if hold.taken_by != name_of(&self.client.info()) {
+            return Err(Error::Invalid("a hold of another client"));
+        }
         let call = self.begin_read(OpKind::Release, ctx)?;
         let locked = self.lock(&call, hold.ino)?;
         self.give_up(&call, &locked, hold)?;
@@ -272,7 +284,7 @@ impl Fs {
     /// An inode that somebody has locked is left for the next time: who settles must not wait for it.
     pub(crate) fn give_back_holds(&self, call: &Call<'_>, recovery: &Recovery<'_>) -> Result<()> {
         for (slot, key) in recovery.holds_left()? {
-            let hold = HoldId::of_key(slot, key);
+            let hold = HoldId::of_key(&recovery.client(), slot, key);
             call.op.set_phase(Phase::Prepared);
             if let Some(locked) = self.try_lock(call, hold.ino)? {
                 self.give_up(call, &locked, hold)?;
@@ -286,7 +298,7 @@ impl Fs {
     pub(crate) fn give_back_own_holds(&self, client: &ClientInfo) -> Result<()> {
         for (slot, key) in self.arena().holds_of(client)? {
             let call = self.call(OpKind::Release, &Ctx { now_ns: 0, hint: 0 });
-            let hold = HoldId::of_key(slot, key);
+            let hold = HoldId::of_key(client, slot, key);
             let locked = self.lock(&call, hold.ino)?;
             self.give_up(&call, &locked, hold)?;
         }

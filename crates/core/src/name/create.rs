@@ -106,7 +106,7 @@ impl Fs {
         let slot = self.take_slot(ctx)?;
         let made = self.make(ctx, parent, name, new, umask, Some(slot));
         match made {
-            Ok(attr) => Ok((attr, HoldId::new(attr.ino, slot))),
+            Ok(attr) => Ok((attr, HoldId::new(&self.client.info(), attr.ino, slot))),
             Err(error) => {
                 self.give_slot(ctx, slot);
                 Err(error)
@@ -162,7 +162,7 @@ impl Fs {
         if let Some(slot) = slot {
             // What is noted of a hold counts for the one inode that is locked.
             drop(dir);
-            self.note_hold(call, &fresh.view, HoldId::new(ino, slot))?;
+            self.note_hold(call, &fresh.view, HoldId::new(&self.client.info(), ino, slot))?;
         }
         Ok(attr)
     }
