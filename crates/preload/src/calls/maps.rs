@@ -20,6 +20,8 @@ const KEEPS: i32 = libc::MREMAP_DONTUNMAP;
 const PARTS_MAX: u64 = 1024;
 /// Since Linux 6.13, of files since 6.15: addresses that are not to be used. What gives way would be usable there.
 const MADV_GUARD_INSTALL: i32 = 102;
+/// Since Linux 5.18: `MADV_DONTNEED` for locked pages, too.
+const MADV_DONTNEED_LOCKED: i32 = 24;
 /// Flags of `mremap`.
 const REMAPS: i32 = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | KEEPS;
 
@@ -295,33 +297,88 @@ pub(crate) fn of_memory(number: i64, args: &Args) -> Served {
     }
 }
 
-/// `madvise(at, len, advice)`: what the kernel would do to the pool's file, or hides from a child without
-/// this library's knowing it. All else is as good for the pool's pages as for its own.
+/// Whether what is stored in a range goes with an advice, but for what a file has of it.
+fn gives_up(advice: i32) -> bool {
+    matches!(advice, libc::MADV_DONTNEED | MADV_DONTNEED_LOCKED)
+}
+
+/// `madvise(at, len, advice)`: what the kernel would do to the pool's file or to a replica, or hides from a child
+/// without this library's knowing it. All else is as good for the pool's pages as for its own.
 fn madvise(args: &Args) -> Served {
     let [at, len, advice, ..] = *args;
     let advice = advice as i32;
+    if gives_up(advice) {
+        return give_up_all_but_replicas(&pages(at, len)?, advice);
+    }
     if !matches!(advice, libc::MADV_REMOVE | libc::MADV_DONTFORK | MADV_GUARD_INSTALL) {
         return None;
     }
     let range = pages(at, len)?;
     if advice != libc::MADV_REMOVE {
+        if !replicas_in(&range, |_| true).is_empty() {
+            return Some(fail(libc::EINVAL));
+        }
         // A child finds something else at these addresses, which must not be replaced when they give way.
         return give(&range);
     }
     remove(&pieces(&range), range.end - range.start)
 }
 
+/// Gives up what is stored in a range. Of a shared mapping the file has it; of a replica that is shared nothing but
+/// the replica has it, before it is published.
+fn give_up_all_but_replicas(range: &Range<u64>, advice: i32) -> Served {
+    let kept = replicas_in(range, |part| part.shared);
+    if kept.is_empty() {
+        return None;
+    }
+    let starts = std::iter::once(range.start).chain(kept.iter().map(|kept| kept.end));
+    let ends = kept.iter().map(|kept| kept.start).chain(std::iter::once(range.end));
+    let mut done = 0;
+    for (start, end) in starts.zip(ends).filter(|(start, end)| start < end) {
+        let result = sys!(libc::SYS_madvise, start, end - start, advice);
+        // As the kernel goes on behind what is not mapped, and says so in the end.
+        done = if result == 0 { done } else { result };
+        if result != 0 && result != fail(libc::ENOMEM) {
+            break;
+        }
+    }
+    Some(done)
+}
+
+/// The addresses in a range that are those of replicas, as far as they are chosen, in order.
+fn replicas_in(range: &Range<u64>, is_chosen: impl Fn(&Part) -> bool) -> Vec<Range<u64>> {
+    if !maps::has_replicas() {
+        return Vec::new();
+    }
+    let Some(maps) = maps::some() else { return Vec::new() };
+    let replicas = maps.parts().iter().filter(|part| part.of.base.is_some() && is_chosen(part));
+    let mut found: Vec<Range<u64>> =
+        replicas.filter_map(|part| Some(part.within(range)?.0)).collect();
+    found.sort_by_key(|range| range.start);
+    found
+}
+
 /// `process_madvise(process, parts, count, advice, flags)`: of the process itself the kernel takes any advice (Linux
 /// 6.13). What [`madvise`] looks at is not for what is mapped here, as in kernels before.
 fn advise_parts(args: &Args) -> Served {
     let [_, parts, count, advice, ..] = *args;
-    if !matches!(advice as i32, libc::MADV_REMOVE | libc::MADV_DONTFORK | MADV_GUARD_INSTALL) {
+    let advice = advice as i32;
+    let is_for_replicas =
+        gives_up(advice) || matches!(advice, libc::MADV_DONTFORK | MADV_GUARD_INSTALL);
+    let is_for_pieces =
+        matches!(advice, libc::MADV_REMOVE | libc::MADV_DONTFORK | MADV_GUARD_INSTALL);
+    if !is_for_pieces && !(is_for_replicas && maps::has_replicas()) {
         return None;
     }
     let each =
         (0..count.min(PARTS_MAX)).map_while(|part| guard::load::<[u64; 2]>(parts + 16 * part));
     let mut ranges = each.filter_map(|[at, len]| pages(at, len));
-    ranges.any(|range| !pieces(&range).is_empty()).then(|| fail(libc::EINVAL))
+    let is_here = |range: Range<u64>| {
+        is_for_pieces && !pieces(&range).is_empty()
+            || is_for_replicas
+                && !replicas_in(&range, |part| part.shared || !gives_up(advice)).is_empty()
+    };
+    ranges.any(is_here).then(|| fail(libc::EINVAL))
 }
 
 /// `mseal(at, len, flags)`: what is sealed can't be replaced when it has to give way, so it does before.
@@ -336,8 +393,7 @@ fn rearrange(args: &Args) -> Served {
     let [at, len, ..] = *args;
     // As far as the kernel looks, which takes addresses within pages.
     let range = pages(at & !(PAGE - 1), len.max(1))?;
-    let is_replica = |part: &Part| part.of.base.is_some() && part.within(&range).is_some();
-    if maps::some().is_some_and(|maps| maps.parts().iter().any(is_replica)) {
+    if !replicas_in(&range, |_| true).is_empty() {
         return Some(fail(libc::EINVAL));
     }
     give(&range)

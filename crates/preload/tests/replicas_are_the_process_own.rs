@@ -1,0 +1,102 @@
+//! Promise: under `novale run --map=atomic` what a process has stored stays in its mapping until it is published.
+
+#![allow(clippy::unwrap_used, reason = "tests stop at what fails")]
+#![allow(unsafe_code, reason = "calls that std has no form of")]
+#![allow(clippy::undocumented_unsafe_blocks, reason = "plain system calls of a test")]
+#![allow(clippy::multiple_unsafe_ops_per_block, reason = "as above")]
+#![allow(clippy::indexing_slicing, reason = "what is missing is a failure")]
+
+#[macro_use]
+mod harness;
+
+use std::process::Stdio;
+
+use harness::support::program;
+use harness::{PLACE, is_whole, library, mounted, succeeds};
+
+const PAGE: usize = 4096;
+
+/// Runs a task directly, with atomic mappings.
+fn runs(name: &str) {
+    let Some((scratch, slot)) = mounted(name) else { return };
+    let mut command = std::process::Command::new(program());
+    command.env("NOVALE_PRELOAD", library()).env(PLACE, scratch.dir()).stdin(Stdio::null());
+    command.args(["run", "--strict", "--map", "atomic", "--mount", &scratch.dir(), "--"]);
+    command.arg(std::env::current_exe().unwrap());
+    command.args(["--exact", &format!("tasks::{name}"), "--ignored", "--nocapture"]);
+    succeeds(&command.output().unwrap());
+    is_whole(&scratch, &slot);
+}
+
+promises! {
+    /// `MADV_DONTNEED` took away what was not published, which a shared mapping keeps, and `msync` said that all of it
+    /// was. Of what was kept from a child its table still had the addresses.
+    advice_gives_up_nothing: runs gives_up;
+}
+
+mod tasks {
+    use std::fs::{self, File};
+    use std::os::fd::AsRawFd;
+    use std::os::unix::fs::FileExt;
+    use std::path::PathBuf;
+
+    use super::harness::PLACE;
+    use super::*;
+
+    /// A file of so many pages of sevens, and a shared mapping of it.
+    fn mapped(pages: usize) -> (File, &'static mut [u8]) {
+        let path = PathBuf::from(std::env::var_os(PLACE).unwrap()).join("file");
+        fs::write(&path, vec![7; pages * PAGE]).unwrap();
+        let file = File::options().read(true).write(true).open(path).unwrap();
+        let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
+        let (len, fd) = (pages * PAGE, file.as_raw_fd());
+        let at = unsafe { libc::mmap(std::ptr::null_mut(), len, access, flags, fd, 0) };
+        assert_ne!(at, libc::MAP_FAILED);
+        (file, unsafe { std::slice::from_raw_parts_mut(at.cast(), len) })
+    }
+
+    fn publish(map: &mut [u8]) {
+        assert_eq!(unsafe { libc::msync(map.as_mut_ptr().cast(), map.len(), libc::MS_SYNC) }, 0);
+    }
+
+    fn byte(file: &File, at: usize) -> u8 {
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, at as u64).unwrap();
+        byte[0]
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn gives_up() {
+        let (file, map) = mapped(3);
+        let at = map.as_mut_ptr();
+        let advise = |at: *mut u8, len, advice| unsafe { libc::madvise(at.cast(), len, advice) };
+        map[PAGE] = b'x';
+        assert_eq!(advise(at, 3 * PAGE, libc::MADV_DONTNEED), 0);
+        assert_eq!(map[PAGE], b'x');
+        let part = libc::iovec { iov_base: at.cast(), iov_len: 3 * PAGE };
+        let myself = unsafe { libc::syscall(libc::SYS_pidfd_open, libc::getpid(), 0) };
+        for advice in [libc::MADV_DONTNEED, libc::MADV_DONTFORK] {
+            let call = libc::SYS_process_madvise;
+            assert_eq!(unsafe { libc::syscall(call, myself, &raw const part, 1, advice, 0) }, -1);
+        }
+        assert_eq!(map[PAGE], b'x');
+        publish(map);
+        assert_eq!(byte(&file, PAGE), b'x');
+        assert_eq!(advise(at, PAGE, libc::MADV_DONTFORK), -1);
+        assert_eq!(std::io::Error::last_os_error().raw_os_error(), Some(libc::EINVAL));
+        // What lies beside it is given up.
+        let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE);
+        let flags = flags | libc::MAP_ANONYMOUS;
+        let other = unsafe { libc::mmap(std::ptr::null_mut(), 3 * PAGE, access, flags, -1, 0) };
+        let other = other.cast::<u8>();
+        unsafe { other.write_bytes(9, 3 * PAGE) };
+        let (middle, to) = (unsafe { other.add(PAGE) }, libc::MAP_SHARED | libc::MAP_FIXED);
+        let fd = file.as_raw_fd();
+        unsafe { assert_eq!(libc::mmap(middle.cast(), PAGE, access, to, fd, 0), middle.cast()) };
+        unsafe { middle.write(8) };
+        assert_eq!(advise(other, 3 * PAGE, libc::MADV_DONTNEED), 0);
+        let left = [0, PAGE, 2 * PAGE].map(|at| unsafe { other.add(at).read_volatile() });
+        assert_eq!(left, [0, 8, 0]);
+    }
+}
