@@ -1,4 +1,5 @@
-//! Promise: under `novale run --map=atomic` what a process has stored stays in its mapping until it is published.
+//! Promise: under `novale run --map=atomic` what a process has stored stays in its mapping until it is published, and is
+//! its own: a child of fork has neither its parent's changes of after that, nor takes away what the other one writes.
 
 #![allow(clippy::unwrap_used, reason = "tests stop at what fails")]
 #![allow(unsafe_code, reason = "calls that std has no form of")]
@@ -32,6 +33,9 @@ promises! {
     /// `MADV_DONTNEED` took away what was not published, which a shared mapping keeps, and `msync` said that all of it
     /// was. Of what was kept from a child its table still had the addresses.
     advice_gives_up_nothing: runs gives_up;
+    /// Both had the same base: what the one wrote by a descriptor was a change of the other's, which was undone when
+    /// that one published.
+    what_parent_and_child_write_stays: runs parts_ways;
 }
 
 mod tasks {
@@ -40,7 +44,7 @@ mod tasks {
     use std::os::unix::fs::FileExt;
     use std::path::PathBuf;
 
-    use super::harness::PLACE;
+    use super::harness::{PLACE, exits_with};
     use super::*;
 
     /// A file of so many pages of sevens, and a shared mapping of it.
@@ -98,5 +102,38 @@ mod tasks {
         assert_eq!(advise(other, 3 * PAGE, libc::MADV_DONTNEED), 0);
         let left = [0, PAGE, 2 * PAGE].map(|at| unsafe { other.add(at).read_volatile() });
         assert_eq!(left, [0, 8, 0]);
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn parts_ways() {
+        let (file, map) = mapped(3);
+        map[0] = b'a';
+        publish(map);
+        map[2 * PAGE] = b'n';
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let written = file.write_all_at(b"X", 100).is_ok();
+            let shows = (map[0], map[PAGE], map[100], map[2 * PAGE]) == (b'a', 7, b'X', b'n');
+            unsafe { libc::_exit(i32::from(!written || !shows)) };
+        }
+        assert_eq!(exits_with(child), 0);
+        map[1] = b'b';
+        publish(map);
+        assert_eq!([0, 1, 100].map(|at| byte(&file, at)), [b'a', b'b', b'X']);
+        // The other way round: what the parent has written since is no change of the child's.
+        let (mut ends, mut told) = ([0; 2], [0_u8]);
+        assert_eq!(unsafe { libc::pipe(ends.as_mut_ptr()) }, 0);
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let told = unsafe { libc::read(ends[0], told.as_mut_ptr().cast(), 1) } == 1;
+            map[PAGE + 1] = b'c';
+            let synced = unsafe { libc::msync(map.as_mut_ptr().cast(), map.len(), libc::MS_SYNC) };
+            unsafe { libc::_exit(i32::from(!told || synced != 0)) };
+        }
+        file.write_all_at(b"Y", PAGE as u64 + 200).unwrap();
+        assert_eq!(unsafe { libc::write(ends[1], c"".as_ptr().cast(), 1) }, 1);
+        assert_eq!(exits_with(child), 0);
+        assert_eq!([PAGE + 1, PAGE + 200].map(|at| byte(&file, at)), [b'c', b'Y']);
     }
 }

@@ -185,7 +185,9 @@ fn fork(number: i64, args: &Args) -> Ret {
     mounts::fork_done();
     kernel::fork_done();
     held::fork_done();
-    drop(quiet);
+    // What its replicas are made of the child copies, as it was at this moment, before another thread of its parent
+    // may change it.
+    let _quiet = (result > 0 && maps::has_replicas()).then_some(quiet);
     if result == 0 {
         table::after_fork();
         limits::after_fork();

@@ -9,7 +9,9 @@ use std::sync::atomic::Ordering;
 
 use crate::base::sys::{Ret, sys};
 use crate::maps::growing::Shown;
-use crate::maps::{Asked, COUNT, MAPS_HERE, Maps, Part, giving, growing, runs, show, some, times};
+use crate::maps::{
+    Asked, COUNT, MAPS_HERE, Maps, Part, Source, giving, growing, replicas, runs, show, some, times,
+};
 use crate::mounts;
 
 /// Says to a parent that its child holds what both have mapped.
@@ -50,12 +52,17 @@ impl Gate {
         let mut maps = MAPS_HERE.lock();
         // The holds are the parent's.
         maps.0.iter().for_each(|part| *part.of.hold.lock() = None);
-        let ended = hold_all(&mut maps);
+        let mut ended = hold_all(&mut maps);
         // What a parent that has ended held may have been given to others before it was held here. To a child that is
         // made as its parent's sibling this one looks the same.
         if sys!(libc::SYS_getppid) != self.parent {
             shut(&maps.0);
             show_again(&mut maps);
+        }
+        for source in maps.sources(|source| source.base.is_some()) {
+            if !replicas::make_own(&maps, &source) {
+                ended.extend(maps.close(&source));
+            }
         }
         drop(maps);
         drop(ended);
@@ -95,9 +102,25 @@ fn hold_all(maps: &mut Maps) -> Vec<Part> {
 
 /// Makes the file's own pages inaccessible where they are mapped.
 pub(crate) fn shut(parts: &[Part]) {
-    for part in parts.iter().filter(|part| part.of.is_own()) {
+    close(parts.iter().filter(|part| part.of.is_own()));
+}
+
+/// Makes parts inaccessible, whatever they show.
+fn close<'a>(parts: impl Iterator<Item = &'a Part>) {
+    for part in parts {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
         sys!(libc::SYS_mmap, part.start, part.len, libc::PROT_NONE, flags, u64::MAX, 0);
+    }
+}
+
+impl Maps {
+    /// Makes all that is mapped of a source inaccessible, and forgets it.
+    #[must_use]
+    fn close(&mut self, source: &Arc<Source>) -> Vec<Part> {
+        let is_its = |part: &&Part| Arc::ptr_eq(&part.of, source);
+        let parts: Vec<Part> = self.0.iter().filter(is_its).cloned().collect();
+        close(parts.iter());
+        parts.iter().flat_map(|part| self.forget(&(part.start..part.end()))).collect()
     }
 }
 

@@ -15,7 +15,7 @@ use novale_core::{Error, Fs, Ino, Piece};
 use crate::base::guard;
 use crate::base::say::say;
 use crate::base::sys::{Ret, fail, sys};
-use crate::maps::{Maps, PAGE, Part};
+use crate::maps::{Maps, PAGE, Part, Source};
 use crate::mounts::{self, ctx};
 
 const PAGE_BYTES: usize = 4096;
@@ -24,6 +24,13 @@ const PAGE_BYTES: usize = 4096;
 pub(crate) struct Memory(i32);
 
 impl Memory {
+    /// So many zeros.
+    fn new(len: u64) -> Option<Self> {
+        let made = sys!(libc::SYS_memfd_create, c"novale".as_ptr(), libc::MFD_CLOEXEC);
+        let memory = Self::of(made)?;
+        (sys!(libc::SYS_ftruncate, memory.fd(), len) == 0).then_some(memory)
+    }
+
     /// What the kernel has returned a number for, or an error.
     pub(crate) fn of(made: Ret) -> Option<Self> {
         Some(Self(i32::try_from(made).ok().filter(|fd| *fd >= 0)?))
@@ -57,16 +64,24 @@ impl Drop for Base {
 impl Base {
     /// The bytes `offset..offset + len` of a file, zeros beyond its end, in memory of its own.
     pub(crate) fn new(fs: &Fs, ino: Ino, (offset, len): (u64, u64)) -> Option<(Self, Memory)> {
-        let made = sys!(libc::SYS_memfd_create, c"novale".as_ptr(), libc::MFD_CLOEXEC);
-        let memory = Memory::of(made)?;
-        if sys!(libc::SYS_ftruncate, memory.fd(), len) != 0 {
-            return None;
-        }
+        let memory = Memory::new(len)?;
         let access = libc::PROT_READ | libc::PROT_WRITE;
         let start = sys!(libc::SYS_mmap, 0, len, access, libc::MAP_SHARED, memory.fd(), 0);
         let base = Self { start: u64::try_from(start).ok()?, len, offset };
         fs.read(&ctx(), ino, offset, base.bytes(&(offset..offset + len))?).ok()?;
         Some((base, memory))
+    }
+
+    /// The same bytes in another file, in memory that the calling process shares with no other.
+    fn copied(&self) -> Option<Memory> {
+        let (memory, mut done) = (Memory::new(self.len)?, 0);
+        // Ends: each turn copies something.
+        while done < self.len {
+            let (from, left) = (self.start + done, self.len - done);
+            let copied = sys!(libc::SYS_pwrite64, memory.fd(), from, left, done);
+            done += u64::try_from(copied).ok().filter(|copied| *copied > 0)?;
+        }
+        Some(memory)
     }
 
     /// The bytes of a range of the file.
@@ -284,11 +299,37 @@ pub(crate) fn cut(maps: &Maps, file: (usize, Ino), size: u64) {
 /// Carries what is not published yet to another replica of the same place in the file.
 pub(crate) fn carry(part: &Part, start: u64) {
     for change in changes(part, &(part.start..part.start + part.len)) {
-        let at = start + (change.offset - part.offset);
-        if let Some(to) = guard::writable_now(at, change.bytes.len()) {
-            to.copy_from_slice(&change.bytes);
-        }
+        carry_to(part, start, &change);
     }
+}
+
+fn carry_to(part: &Part, start: u64, change: &Change) {
+    let at = start + (change.offset - part.offset);
+    if let Some(to) = guard::writable_now(at, change.bytes.len()) {
+        to.copy_from_slice(&change.bytes);
+    }
+}
+
+/// In the child of a fork: gives it bases of its own, and replicas of those. False where there is no memory for
+/// that; then some of the replicas are half the parent's.
+pub(crate) fn make_own(maps: &Maps, source: &Arc<Source>) -> bool {
+    let Some(base) = &source.base else { return true };
+    let parts = || maps.parts().iter().filter(|part| Arc::ptr_eq(&part.of, source));
+    let Some(memory) = base.copied() else { return false };
+    let (reads, writes) = (libc::PROT_READ, libc::PROT_READ | libc::PROT_WRITE);
+    let mut good = true;
+    for part in parts() {
+        // Also what the program can't read itself at this moment.
+        sys!(libc::SYS_mprotect, part.start, part.len, reads);
+        let changes = changes(part, &(part.start..part.end()));
+        let (flags, from) = (libc::MAP_PRIVATE | libc::MAP_FIXED, part.offset - base.offset);
+        let (at, len) = (part.start, part.len);
+        good &= sys!(libc::SYS_mmap, at, len, writes, flags, memory.fd(), from) >= 0;
+        changes.iter().for_each(|change| carry_to(part, part.start, change));
+        sys!(libc::SYS_mprotect, at, len, part.access);
+    }
+    let (at, len, flags) = (base.start, base.len, libc::MAP_SHARED | libc::MAP_FIXED);
+    good && sys!(libc::SYS_mmap, at, len, writes, flags, memory.fd(), 0) >= 0
 }
 
 /// Says what is lost with parts that were not published.
