@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use harness::support::{self, Scratch, facts, program};
-use harness::{PLACE, is_whole, library, mounted};
+use harness::{PLACE, exits_with, is_whole, library, mounted};
 
 const PAGE: usize = 4096;
 
@@ -129,6 +129,15 @@ fn children_hold_what_they_have_mapped_longer_than_their_parents() {
     is_whole(&scratch, &slot);
 }
 
+/// A parent that had no descriptor left to wait for its child with did not wait, and what it had mapped was shown in the
+/// child on pages that were another file's by then.
+#[test]
+fn children_of_a_parent_without_a_descriptor_show_the_file() {
+    let Some((scratch, slot)) = mounted("without_a_descriptor") else { return };
+    succeeds(&task(&scratch, Some("dax"), "forks_without_a_descriptor").output().unwrap());
+    is_whole(&scratch, &slot);
+}
+
 /// Zero-copy logging: the kernel's call finds that its buffer is a file's own page.
 #[test]
 fn what_is_written_from_own_pages_is_its_own_log() {
@@ -216,6 +225,45 @@ mod tasks {
     fn pages() -> u64 {
         let text = fs::read_to_string("/proc/self/statm").unwrap();
         text.split(' ').next().unwrap().parse().unwrap()
+    }
+
+    /// Has this thread run before its children, on one processor.
+    fn run_before_children() {
+        unsafe {
+            let mut one: libc::cpu_set_t = std::mem::zeroed();
+            libc::CPU_SET(usize::try_from(libc::sched_getcpu()).unwrap(), &mut one);
+            libc::sched_setaffinity(0, size_of_val(&one), &raw const one);
+            let first = libc::sched_param { sched_priority: 1 };
+            let how = libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK;
+            libc::sched_setscheduler(0, how, &raw const first);
+        }
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn forks_without_a_descriptor() {
+        let (path, other) = (place().join("file"), place().join("other"));
+        fs::write(&path, vec![1; 8 * PAGE]).unwrap();
+        let (file, others) = (open(&path), File::create(&other).unwrap());
+        let map = self::map(&file, 8 * PAGE);
+        let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        unsafe {
+            assert_eq!(libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit), 0);
+            limit.rlim_cur = 64;
+            assert_eq!(libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit), 0);
+        }
+        while unsafe { libc::dup(2) } >= 0 {}
+        run_before_children();
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            unsafe { libc::_exit(map[5 * PAGE].into()) };
+        }
+        unmap(map);
+        file.write_all_at(&vec![3; 8 * PAGE], 0).unwrap();
+        for _ in 0..8 {
+            others.write_all_at(&vec![2; 64 * PAGE], 0).unwrap();
+        }
+        assert_eq!(libc::WEXITSTATUS(exits_with(child)), 3);
     }
 
     #[test]

@@ -16,6 +16,7 @@ use crate::mounts;
 
 /// Says to a parent that its child holds what both have mapped.
 pub(crate) struct Gate {
+    /// A pipe; negative where there was no descriptor for it: then the parent does not wait.
     ends: [i32; 2],
     parent: Ret,
 }
@@ -53,9 +54,9 @@ impl Gate {
         // The holds are the parent's.
         maps.0.iter().for_each(|part| *part.of.hold.lock() = None);
         let mut ended = hold_all(&mut maps);
-        // What a parent that has ended held may have been given to others before it was held here. To a child that is
-        // made as its parent's sibling this one looks the same.
-        if sys!(libc::SYS_getppid) != self.parent {
+        // What a parent held that has ended, or has not waited, may have been given to others before it was held here.
+        // To a child that is made as its parent's sibling this one looks the same.
+        if self.ends[0] < 0 || sys!(libc::SYS_getppid) != self.parent {
             shut(&maps.0);
             show_again(&mut maps);
         }
