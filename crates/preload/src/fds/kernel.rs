@@ -188,12 +188,29 @@ pub(crate) fn take(description: &InUse) -> bool {
     if description.is(IN_KERNEL) {
         return true;
     }
-    let Some(mount) = mounts::all().get(description.mount()) else { return false };
     let _taking = TAKING.lock();
+    take_alone(description)
+}
+
+/// The same by the one thread that takes any.
+fn take_alone(description: &InUse) -> bool {
+    let Some(mount) = mounts::all().get(description.mount()) else { return false };
     // Another thread may close the number that the kernel opens the file on first.
     description.is(IN_KERNEL)
         || limits::opening(|| (0..OPENINGS).find_map(|_| try_take(mount, description)))
             == Some(true)
+}
+
+/// Takes all that is open of a file, and notes something of it before another thread takes any: what that one has
+/// opened to hand it over it keeps or has closed.
+pub(crate) fn take_file(file: (usize, Ino), note: impl FnOnce()) {
+    let _taking = TAKING.lock();
+    table::each(&mut |_, other| {
+        if locks::file_of(other) == file {
+            take_alone(other);
+        }
+    });
+    note();
 }
 
 /// Takes a description once; nothing where what the kernel has opened was closed by somebody else.
@@ -489,6 +506,8 @@ impl Reader {
 
 impl Drop for Reader {
     fn drop(&mut self) {
+        // A thread that has its first lock on the file does so before or after this.
+        let _taking = TAKING.lock();
         if !locks::keeps(self.file, self.fd) {
             sys!(libc::SYS_close, self.fd);
         }

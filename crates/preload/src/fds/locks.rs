@@ -53,12 +53,7 @@ fn before_locking_file(file: (usize, Ino)) {
     if COUNT.load(Ordering::Acquire) > 0 && FILES.lock().iter().any(|locked| locked.file == file) {
         return;
     }
-    table::each(&mut |_, other| {
-        if file_of(other) == file {
-            kernel::take(other);
-        }
-    });
-    note(file);
+    kernel::take_file(file, || note(file));
 }
 
 fn note(file: (usize, Ino)) {
