@@ -8,7 +8,11 @@
 #[macro_use]
 mod harness;
 
-use harness::{is_whole, mounted, runs_with_the_daemon, succeeds, task};
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
+use harness::{is_whole, mounted, runs_with_the_daemon, succeeds, support, task};
+use rustix::process::Signal;
 
 promises! {
     /// What was open since before `execve` had failed had a hold of a client that was no more, whose word the first
@@ -26,6 +30,22 @@ fn a_child_with_a_stack_of_its_own_outlives_its_parent() {
     is_whole(&scratch, &slot);
 }
 
+/// What could not be handed to the kernel, as the daemon was dead, a child of fork held by nobody: its parent closed and
+/// removed it, and the child read and wrote another file, which had its number by then.
+#[test]
+fn a_child_holds_what_the_kernel_can_not_open() {
+    let Some((scratch, slot)) = mounted("what_the_kernel_can_not_open") else { return };
+    let mut running = task(&scratch, "forks_without_a_daemon");
+    let mut running = running.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut said = BufReader::new(running.stdout.take().unwrap()).lines();
+    assert!(said.any(|line| line.unwrap().ends_with("it is open")));
+    assert!(support::ends(support::signal_daemon(&slot, Signal::KILL)));
+    drop(running.stdin.take());
+    assert!(running.wait().unwrap().success());
+    assert!(Command::new("umount").args(["-l", &scratch.dir()]).status().unwrap().success());
+    support::novale(&["check", &slot]).ok();
+}
+
 mod tasks {
     use std::ffi::{CString, c_void};
     use std::fs::{self, File};
@@ -35,7 +55,7 @@ mod tasks {
     use std::os::unix::fs::{FileExt, PermissionsExt};
     use std::path::{Path, PathBuf};
 
-    use super::harness::PLACE;
+    use super::harness::{PLACE, exits_with};
 
     const BYTES: usize = 64 << 10;
 
@@ -120,5 +140,32 @@ mod tasks {
         assert!(made > 0);
         is_opened.read_exact(&mut [0]).unwrap();
         unsafe { libc::_exit(0) };
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn forks_without_a_daemon() {
+        let (path, other) = (place().join("file"), place().join("other"));
+        let file = open(&path);
+        file.write_all_at(&vec![7; BYTES], 0).unwrap();
+        println!("it is open");
+        std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
+        let [mut begins, mut begin] = pipe();
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let mut found = vec![0; BYTES];
+            let good = begins.read_exact(&mut [0]).is_ok()
+                && file.read_exact_at(&mut found, 0).is_ok()
+                && found.iter().all(|byte| *byte == 7)
+                && file.write_all_at(&vec![9; BYTES], 0).is_ok();
+            unsafe { libc::_exit(i32::from(!good)) };
+        }
+        assert!(child > 0);
+        drop(file);
+        fs::remove_file(&path).unwrap();
+        fs::write(&other, vec![8; BYTES]).unwrap();
+        begin.write_all(b"b").unwrap();
+        assert_eq!(exits_with(child), 0);
+        assert!(fs::read(&other).unwrap().iter().all(|byte| *byte == 8));
     }
 }

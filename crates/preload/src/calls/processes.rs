@@ -9,7 +9,7 @@ use crate::base::thread::{self, current};
 use crate::base::{guard, report};
 use crate::fds::quiet::{self, BRIEFLY, PATIENCE, Quiet};
 use crate::fds::table::{self, SHARED};
-use crate::fds::{kernel, locks};
+use crate::fds::{holds, kernel, locks};
 use crate::maps::{self, giving, held};
 use crate::mounts::{self, helper, state};
 use crate::numbers::{self, limits};
@@ -156,7 +156,7 @@ pub(crate) fn change_block(args: &Args) -> Outcome {
 fn fork(number: i64, args: &Args) -> Ret {
     let quiet = Quiet::of_call();
     let _all_are_out = quiet.wait(PATIENCE);
-    // What was opened since the first time: without a descriptor of the kernel's the child has no hold.
+    // What was opened since the first time: what the kernel has not got the child has to hold itself.
     kernel::take_all(SHARED);
     let gate = held::before_fork();
     // In this order: to take a file may be to join.
@@ -238,6 +238,7 @@ pub(crate) fn exec(number: i64, args: &Args) -> Outcome {
     let left = left.and_then(|left| {
         let left = left.free();
         held::resume();
+        holds::renew();
         left
     });
     drop(quiet);

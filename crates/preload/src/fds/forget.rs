@@ -35,6 +35,15 @@ pub(crate) fn close_range(
     result
 }
 
+/// Forgets a number, which stays the kernel's.
+pub(super) fn forget_number(fd: i32) {
+    let Some(word) = word(fd) else { return };
+    let numbers = numbers::lock();
+    let before = word.swap(0, Ordering::AcqRel);
+    drop(numbers);
+    drop_reference(before);
+}
+
 /// Forgets all numbers that the kernel has the file for.
 pub(crate) fn forget_the_kernels() {
     let last = HIGHEST.load(Ordering::SeqCst).max(INHERITED.cast_unsigned() - 1);

@@ -3,6 +3,7 @@
 //! Never here: paths, and what a call does.
 
 pub(crate) mod forget;
+pub(crate) mod holds;
 pub(crate) mod kernel;
 pub(crate) mod locks;
 pub(crate) mod quiet;

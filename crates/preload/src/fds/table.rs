@@ -76,7 +76,7 @@ pub(crate) struct Description {
     /// Of a directory, the cookie at which its listing ends; 0 before it is read.
     pub(crate) end: AtomicU64,
     /// This process' hold of the inode; without one it is the kernel's.
-    hold: Lock<Option<HoldId>>,
+    pub(super) hold: Lock<Option<HoldId>>,
 }
 
 /// What a new description says.

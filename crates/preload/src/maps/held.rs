@@ -8,13 +8,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::base::sys::{Ret, sys};
+use crate::fds::holds;
 use crate::maps::growing::Shown;
 use crate::maps::{
     Asked, COUNT, MAPS_HERE, Maps, Part, Source, giving, growing, replicas, runs, show, some, times,
 };
 use crate::mounts;
 
-/// Says to a parent that its child holds what both have mapped.
+/// Says to a parent that its child holds what both have mapped, and what the kernel has not got of what both have open.
 pub(crate) struct Gate {
     /// A pipe; negative where there was no descriptor for it: then the parent does not wait.
     ends: [i32; 2],
@@ -24,8 +25,9 @@ pub(crate) struct Gate {
 /// Before a fork: how the child will say that it is ready; nothing where it has nothing to say. Keeps
 /// other threads out of the table.
 pub(crate) fn before_fork() -> Option<Gate> {
+    let is_needed = holds::are_needed();
     MAPS_HERE.take();
-    if COUNT.load(Ordering::Relaxed) == 0 {
+    if COUNT.load(Ordering::Relaxed) == 0 && !is_needed {
         return None;
     }
     let mut ends = [-1; 2];
@@ -67,6 +69,7 @@ impl Gate {
         }
         drop(maps);
         drop(ended);
+        holds::renew();
         // Not by closing alone: a child of another thread may have the end as well.
         let [_, write] = self.ends;
         sys!(libc::SYS_write, write, c"".as_ptr(), 1);
