@@ -367,7 +367,7 @@ fn advise_parts(args: &Args) -> Served {
         gives_up(advice) || matches!(advice, libc::MADV_DONTFORK | MADV_GUARD_INSTALL);
     let is_for_pieces =
         matches!(advice, libc::MADV_REMOVE | libc::MADV_DONTFORK | MADV_GUARD_INSTALL);
-    if !is_for_pieces && !(is_for_replicas && maps::has_replicas()) {
+    if !(is_for_pieces || is_for_replicas && maps::has_replicas()) {
         return None;
     }
     let each =

@@ -325,7 +325,9 @@ pub(crate) fn make_own(maps: &Maps, source: &Arc<Source>) -> bool {
         let (flags, from) = (libc::MAP_PRIVATE | libc::MAP_FIXED, part.offset - base.offset);
         let (at, len) = (part.start, part.len);
         good &= sys!(libc::SYS_mmap, at, len, writes, flags, memory.fd(), from) >= 0;
-        changes.iter().for_each(|change| carry_to(part, part.start, change));
+        for change in &changes {
+            carry_to(part, at, change);
+        }
         sys!(libc::SYS_mprotect, at, len, part.access);
     }
     let (at, len, flags) = (base.start, base.len, libc::MAP_SHARED | libc::MAP_FIXED);
