@@ -10,7 +10,7 @@ use crate::base::sys::{Args, Ret, Served, fail, sys};
 use crate::fds::kernel::{self, Reader};
 use crate::fds::table::{self, DIRECTORY, InUse, MAPPED};
 use crate::maps::{self, Asked, Mode, PAGE, Part, Source, giving, replicas, times};
-use crate::mounts::{self, ctx};
+use crate::mounts::{self, ctx, room};
 use crate::numbers::limits;
 use crate::paths::descriptor;
 
@@ -475,7 +475,15 @@ pub(crate) fn msync(args: &Args) -> Served {
     if !maps::flush(&maps, &range) {
         return Some(fail(libc::EIO));
     }
-    match replicas::publish(&maps, &range) {
+    drop(maps);
+    // Room comes from others, who may need what is mapped.
+    room::with_room(|| publish(&range))
+}
+
+/// Publishes what replicas in a range have.
+fn publish(range: &Range<u64>) -> Served {
+    let Some(maps) = maps::some() else { return Some(0) };
+    match replicas::publish(&maps, range) {
         Ok(()) => Some(0),
         Err(failed) => Some(failed),
     }

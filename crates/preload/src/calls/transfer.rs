@@ -227,6 +227,11 @@ fn copy(args: &Args) -> Served {
     Some(copied.cast_signed())
 }
 
+/// Whether `sendfile` moves to a file that is served here.
+pub(crate) fn is_to_a_mount(args: &Args) -> bool {
+    table::get(descriptor(args[0])).is_some()
+}
+
 /// `sendfile(out, in, offset, count)`.
 pub(crate) fn sendfile(args: &Args) -> Served {
     let [out, from, at, ..] = *args;

@@ -91,7 +91,7 @@ pub(crate) fn serve(number: i64, args: &Args) -> Outcome {
 #[inline]
 fn serve_file(number: i64, args: &Args) -> Outcome {
     let mut served = data_call(number, args);
-    if room::is_wanted(served) {
+    if room::is_wanted(served) && !is_made_once(number, args) {
         served = room::again(|| data_call(number, args));
     }
     if served.is_none() {
@@ -106,6 +106,20 @@ fn serve_file(number: i64, args: &Args) -> Outcome {
     }
     let to_kernel = if is_looked_at(number, args) { Outcome::Look } else { Outcome::Kernel };
     served.map_or(to_kernel, Outcome::Done)
+}
+
+/// Whether a call's errors are the kernel's answer to what was done here: it is done then, and not made again. Of what
+/// was written before the kernel tells just once, and a number is free whatever closing it has said.
+fn is_made_once(number: i64, args: &Args) -> bool {
+    match number {
+        libc::SYS_close
+        | libc::SYS_close_range
+        | libc::SYS_dup2
+        | libc::SYS_dup3
+        | libc::SYS_msync => true,
+        libc::SYS_sendfile => !transfer::is_to_a_mount(args),
+        _ => false,
+    }
 }
 
 /// Whether a call of the kernel's is on a descriptor of this library's, which is no number of the program's: it leads to
@@ -251,6 +265,7 @@ fn data_call(number: i64, args: &Args) -> Served {
         libc::SYS_fgetxattr => xattrs::of_file(Ask::Get, args),
         libc::SYS_flistxattr => xattrs::of_file(Ask::List, args),
         libc::SYS_fremovexattr => xattrs::of_file(Ask::Remove, args),
+        _ if is_made_once(number, args) => path_call(number, args),
         _ => while_stale(|| path_call(number, args)),
     }
 }

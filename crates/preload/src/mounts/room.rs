@@ -27,6 +27,12 @@ fn turns() -> Vec<(&'static Fs, RoomTurn)> {
     here.filter_map(|fs| fs.room_turn().map(|turn| (fs, turn))).collect()
 }
 
+/// Does what may find no room, again where some is on its way. What has failed so has changed nothing.
+pub(crate) fn with_room(mut call: impl FnMut() -> Served) -> Served {
+    let served = call();
+    if is_wanted(served) { again(call) } else { served }
+}
+
 /// Makes a call again that has found no room and changed nothing.
 #[cold]
 pub(crate) fn again(call: impl FnMut() -> Served) -> Served {
