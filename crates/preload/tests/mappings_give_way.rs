@@ -18,9 +18,10 @@ use std::os::unix::fs::FileExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::{Duration, Instant};
 
-use harness::support::{Scratch, is_stopped, program};
+use harness::support::{self, Scratch, is_stopped, program};
 use harness::{PLACE, is_whole, library, mounted};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -170,6 +171,19 @@ fn who_is_killed_while_others_wait_is_waited_for_no_longer() {
     reader.tell();
     reader.heard("counted");
     reader.succeeds();
+    assert_eq!(holder.ended().signal(), Some(libc::SIGKILL));
+    is_whole(&scratch, &slot);
+}
+
+/// It read on in the arena, which was unmapped by then.
+#[test]
+fn who_waits_for_it_may_leave_the_pool() {
+    let Some((scratch, slot)) = with_file("leaves_as_it_waits") else { return };
+    let mut holder = Peer::start(&scratch, true, "counts", 0);
+    assert_eq!(holder.heard("mapped"), "own");
+    holder.signal(Signal::STOP);
+    Peer::start(&scratch, true, "leaves_as_it_waits", 64).succeeds();
+    holder.signal(Signal::KILL);
     assert_eq!(holder.ended().signal(), Some(libc::SIGKILL));
     is_whole(&scratch, &slot);
 }
@@ -418,6 +432,37 @@ mod tasks {
     #[ignore = "a task of another test"]
     fn counts() {
         count(map_shared());
+    }
+
+    /// Whether a thread sleeps on a futex that processes share, as they do in the arena.
+    fn sleeps_by_others(thread: i32) -> bool {
+        const FUTEX: &str = "202";
+        let at = format!("/proc/self/task/{thread}/syscall");
+        let said = fs::read_to_string(at).unwrap_or_default();
+        let mut words = said.split(' ');
+        let (call, operation) = (words.next(), words.nth(1).unwrap_or_default());
+        let operation = i32::from_str_radix(operation.trim_start_matches("0x"), 16);
+        call == Some(FUTEX) && operation.is_ok_and(|said| said & libc::FUTEX_PRIVATE_FLAG == 0)
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn leaves_as_it_waits() {
+        static WAITS: AtomicI32 = AtomicI32::new(0);
+        // What may be executed is the kernel's.
+        let access = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC;
+        let waits = std::thread::spawn(move || {
+            WAITS.store(unsafe { libc::gettid() }, Ordering::Release);
+            map(access, libc::MAP_SHARED) as usize
+        });
+        let is_waiting = || {
+            let thread = WAITS.load(Ordering::Acquire);
+            thread != 0 && sleeps_by_others(thread)
+        };
+        assert!(support::eventually(is_waiting));
+        // What the other maps in the end is not to be read now.
+        assert_eq!(unsafe { libc::mlockall(libc::MCL_CURRENT | libc::MCL_ONFAULT) }, 0);
+        waits.join().unwrap();
     }
 
     #[test]

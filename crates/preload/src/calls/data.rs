@@ -82,6 +82,12 @@ pub(crate) fn file(fd: u64) -> Option<File> {
 }
 
 impl File {
+    /// To be called once the thread has been outside: meanwhile the pool may have been left, and joined anew.
+    pub(crate) fn renew(&mut self) -> Option<()> {
+        self.fs = mounts::fs(self.description.mount())?;
+        Some(())
+    }
+
     /// Where the next call without an offset begins.
     pub(crate) fn position(&self) -> Option<u64> {
         let position = self.description.offset.lock();

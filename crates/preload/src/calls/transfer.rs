@@ -241,7 +241,7 @@ pub(crate) fn sendfile(args: &Args) -> Served {
 /// The same where it is served.
 fn send(args: &Args) -> Served {
     let [out, from, at, count, ..] = *args;
-    let (source, target) = (data::file(from), data::file(out));
+    let (mut source, target) = (data::file(from), data::file(out));
     let is_regular = |fd| Foreign::of(descriptor(fd)).is_some_and(|found| found.is_regular());
     let is_served = match (&source, &target) {
         (Some(_), Some(_)) => true,
@@ -291,7 +291,7 @@ fn send(args: &Args) -> Served {
     if flags & libc::O_APPEND != 0 {
         return Some(fail(libc::EINVAL));
     }
-    let moved = transfer((out, target.as_ref()), (from, source.as_ref(), start), count.min(MOST))?;
+    let moved = transfer((out, target.as_ref()), (from, source.as_mut(), start), count.min(MOST))?;
     let end = start + u64::try_from(moved).unwrap_or(0);
     match source {
         Some(source) if at == 0 => source.set_position(end),
@@ -310,7 +310,7 @@ fn is_range(start: u64, count: u64) -> bool {
 /// Moves bytes until there are no more, or no more are taken; nothing where the kernel has to do it.
 fn transfer(
     (out, target): (u64, Option<&File>),
-    (from, source, start): (u64, Option<&File>, u64),
+    (from, mut source, start): (u64, Option<&mut File>, u64),
     count: u64,
 ) -> Served {
     let room = usize::try_from(CHUNK.min(count)).unwrap_or(0);
@@ -320,9 +320,13 @@ fn transfer(
     buffer.resize(room, 0);
     let mut done = 0;
     while done < count {
+        // It may have been outside since.
+        if done > 0 && source.as_mut().is_some_and(|source| source.renew().is_none()) {
+            break;
+        }
         let len = usize::try_from(CHUNK.min(count - done)).unwrap_or(0);
         let room = buffer.get_mut(..len).unwrap_or_default();
-        let got = match source {
+        let got = match &mut source {
             Some(source) => source.read_into(start + done, room),
             None => Some(sys!(libc::SYS_pread64, from, room.as_mut_ptr(), len, start + done)),
         };

@@ -9,7 +9,7 @@
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
-use novale_core::{Fs, Ino};
+use novale_core::Ino;
 use novale_posix::by_number;
 
 use crate::base::guard::PATH_MAX;
@@ -21,6 +21,7 @@ use crate::base::sys::{Ret, fail, sys};
 use crate::fds::quiet::{BRIEFLY, Quiet};
 use crate::fds::table::{self, DIRECTORY, IN_KERNEL, InUse, MAPPED, SHARED};
 use crate::fds::{forget, locks, quiet, shown};
+use crate::mounts::kept;
 use crate::mounts::places::{self, NoPath};
 use crate::mounts::{self, Mount, ctx};
 use crate::numbers::{self, limits, words};
@@ -425,8 +426,7 @@ pub(crate) fn give(fd: i32, description: &InUse) -> bool {
 /// it asks for when it needs to know it, but not for a page of a mapping.
 pub(crate) fn map(fd: i32, description: &InUse) -> bool {
     // Who may not join the pool (any more) leaves it to the mount's daemon to say that the kernel maps it.
-    let fs = mounts::fs(description.mount());
-    let marked = fs.is_none_or(|fs| ask(fs, description.ino()));
+    let marked = ask(description.mount(), description.ino()).unwrap_or(true);
     let taken = marked && give(fd, description);
     if taken {
         know_length(fd, description);
@@ -435,24 +435,28 @@ pub(crate) fn map(fd: i32, description: &InUse) -> bool {
 }
 
 /// Has all who have a file's own pages mapped give way, this process too, and says that the kernel maps
-/// it; false where that is not possible.
-pub(crate) fn ask(fs: &Fs, ino: Ino) -> bool {
+/// it; false where that is not possible, `None` where the process has no pool to say it in. Who waits is outside:
+/// what the caller knew of the pool is over.
+pub(crate) fn ask(mount: usize, ino: Ino) -> Option<bool> {
     let until = ctx().now_ns + PATIENCE_NS;
+    let fs = mounts::fs(mount)?;
     let mut turn = fs.mappings_turn();
     let mut asked = fs.ask_to_map(&ctx(), ino);
     // Ends when the time is up.
     while matches!(asked, Ok(false)) {
-        quiet::outside(|| fs.wait_for_mappings(turn, TICK));
+        let kept = kept::keep(mount)?;
+        quiet::outside(move || kept.wait_for_mappings(turn, TICK));
         if ctx().now_ns > until {
-            return false;
+            return Some(false);
         }
+        let fs = mounts::fs(mount)?;
         turn = fs.mappings_turn();
         asked = match fs.set_mapped(&ctx(), ino, true) {
             Err(novale_core::Error::Pinned) => Ok(false),
             set => set.map(|()| true),
         };
     }
-    asked.unwrap_or(false)
+    Some(asked.unwrap_or(false))
 }
 
 /// Has the kernel know the length of a file that its mapping has just been put in the place of another:

@@ -150,14 +150,14 @@ fn show_grown(mount: usize, ino: Ino, to: u64) {
     let Some(fs) = mounts::fs(mount) else { return };
     let good = grow(&mut maps::lock(), fs, (mount, ino), to);
     if !good {
-        give_way(fs, (mount, ino));
+        give_way((mount, ino));
     }
 }
 
 /// Has the kernel map a file of which more can't be shown. Where that is not possible either, what is
 /// beyond stays as it is.
-fn give_way(fs: &Fs, file: (usize, Ino)) {
-    if !kernel::ask(fs, file.1) {
+fn give_way(file: (usize, Ino)) {
+    if kernel::ask(file.0, file.1) != Some(true) {
         let is_of = |part: &Part| (part.of.mount, part.of.ino) == file && part.lacks();
         maps::lock().show_more(is_of, |part| part.shown = Shown::ALL);
     }
@@ -224,7 +224,7 @@ fn is_there_now(at: u64) -> bool {
     let is_shown = lacking(&maps, &page).is_empty();
     drop(maps);
     if !good {
-        give_way(fs, file);
+        give_way(file);
     }
     // The kernel says what is beyond the end of its own mapping.
     is_shown || !good && is_first(at)

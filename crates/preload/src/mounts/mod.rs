@@ -6,6 +6,7 @@
 
 pub(crate) mod facts;
 pub(crate) mod helper;
+pub(crate) mod kept;
 pub(crate) mod places;
 pub(crate) mod room;
 pub(crate) mod state;
@@ -738,6 +739,7 @@ impl Left {
             // SAFETY: made by a box in `join`, taken from where it stood by `leave`, and nobody looks at it.
             let joined = unsafe { Box::from_raw(there) };
             joined.descriptors().for_each(words::forget_internal);
+            kept::free(joined);
         }
         numbers::freed_any();
     }
@@ -756,7 +758,7 @@ pub(crate) fn leave_for_good() {
         joined.descriptors().for_each(words::forget_internal);
         // SAFETY: made by a box in `join`, and nobody else has it any more: threads that are inside
         // may be about to look at it, and there are none.
-        drop(unsafe { Box::from_raw(there) });
+        kept::free(unsafe { Box::from_raw(there) });
     }
 }
 
