@@ -10,6 +10,10 @@ pub(crate) type Ret = i64;
 /// What a call gives back: its result, or nothing where the kernel is to do it.
 pub(crate) type Served = Option<Ret>;
 
+/// The result of a call that was left for a signal with nothing done, and is to be made again once that is handled:
+/// what the kernel calls `ERESTARTSYS` is no result of a call to a program.
+pub(crate) const RESTART: Ret = fail(512);
+
 /// What is to happen with a call.
 pub(crate) enum Outcome {
     /// It is done, with this result.

@@ -3,13 +3,14 @@
 //! them.
 //!
 //! What is served is what both calls are made for: files on both sides. Whatever may wait for others, a
-//! pipe or a socket, the kernel moves, so that a signal ends it; what cannot work is refused, as it would
-//! be.
+//! pipe or a socket, the kernel moves, so that a signal ends it. Where mappings show files' own pages the kernel's
+//! reading would end that: there the bytes are moved here, and who has to wait is outside meanwhile, and hears of
+//! signals. What cannot work is refused, as it would be.
 
 use novale_core::{Error, Place};
 
 use crate::base::guard;
-use crate::base::sys::{Args, Served, fail, sys};
+use crate::base::sys::{Args, RESTART, Ret, Served, fail, sys};
 use crate::calls::data::{self, File};
 use crate::calls::descriptors;
 use crate::fds::table::{self, DIRECTORY, InUse, MAPPED, SHARED};
@@ -17,11 +18,15 @@ use crate::fds::{kernel, quiet};
 use crate::maps::{self, Mode};
 use crate::mounts;
 use crate::paths::descriptor;
+use crate::process::signals;
 
 /// Bytes that are read at once.
 const CHUNK: u64 = 256 << 10;
 /// Bytes that one call moves at most, as in Linux.
 const MOST: u64 = 0x7fff_f000;
+/// How long a thread that waits for who reads goes without a look whether a signal has come, which ends the wait but
+/// for one that comes in the moment before it.
+const LOOK_NS: i64 = 50_000_000;
 /// What the kernel calls file systems that a daemon serves: it copies between two of them.
 const FUSE: i64 = 0x6573_5546;
 
@@ -32,6 +37,15 @@ struct Foreign {
     flags: i32,
     /// Another mount of a daemon's.
     is_fuse: bool,
+}
+
+/// What bytes are moved to.
+enum Out<'a> {
+    Ours(&'a File),
+    /// A file of another file system.
+    File(u64),
+    /// What may wait for others, and whether it does.
+    Stream(u64, bool),
 }
 
 impl Foreign {
@@ -291,7 +305,12 @@ fn send(args: &Args) -> Served {
     if flags & libc::O_APPEND != 0 {
         return Some(fail(libc::EINVAL));
     }
-    let moved = transfer((out, target.as_ref()), (from, source.as_mut(), start), count.min(MOST))?;
+    let to = match &target {
+        Some(target) => Out::Ours(target),
+        None if is_regular(out) => Out::File(out),
+        None => Out::Stream(out, flags & libc::O_NONBLOCK == 0),
+    };
+    let moved = transfer(&to, (from, source.as_mut(), start), count.min(MOST))?;
     let end = start + u64::try_from(moved).unwrap_or(0);
     match source {
         Some(source) if at == 0 => source.set_position(end),
@@ -309,7 +328,7 @@ fn is_range(start: u64, count: u64) -> bool {
 
 /// Moves bytes until there are no more, or no more are taken; nothing where the kernel has to do it.
 fn transfer(
-    (out, target): (u64, Option<&File>),
+    out: &Out<'_>,
     (from, mut source, start): (u64, Option<&mut File>, u64),
     count: u64,
 ) -> Served {
@@ -331,14 +350,7 @@ fn transfer(
             None => Some(sys!(libc::SYS_pread64, from, room.as_mut_ptr(), len, start + done)),
         };
         let put = got.and_then(|got| match usize::try_from(got) {
-            Ok(got) if got > 0 => {
-                let bytes = buffer.get(..got).unwrap_or_default();
-                let write = || sys!(libc::SYS_write, out, bytes.as_ptr(), bytes.len());
-                target.map_or_else(
-                    || Some(quiet::outside(write)),
-                    |target| data::write_to(target, bytes),
-                )
-            }
+            Ok(got) if got > 0 => out.put(buffer.get(..got).unwrap_or_default()),
             _ => Some(got),
         });
         let bytes = put.unwrap_or(0);
@@ -352,4 +364,80 @@ fn transfer(
         }
     }
     Some(done.cast_signed())
+}
+
+impl Out<'_> {
+    fn put(&self, bytes: &[u8]) -> Served {
+        let write = |fd| sys!(libc::SYS_write, fd, bytes.as_ptr(), bytes.len());
+        match *self {
+            Self::Ours(target) => data::write_to(target, bytes),
+            Self::File(fd) => Some(quiet::outside(|| write(fd))),
+            Self::Stream(fd, waits) => send_all(fd, waits, bytes),
+        }
+    }
+}
+
+/// Writes to a pipe, a socket or a device: as much as it takes at once where it is not to be waited for, else all of
+/// it, unless a signal comes. Nothing where the kernel is to wait.
+fn send_all(fd: u64, waits: bool, bytes: &[u8]) -> Served {
+    let (mut done, mut has_waited) = (0, false);
+    let ended = loop {
+        let put = put_at_once(fd, bytes.get(done..).unwrap_or_default());
+        if let Some(more) = usize::try_from(put).ok().filter(|more| *more > 0) {
+            done += more;
+            has_waited = false;
+            if done >= bytes.len() {
+                break None;
+            }
+            continue;
+        }
+        let is_full = put == fail(libc::EAGAIN) && waits;
+        // What can't be asked not to wait, or says that it has room and has none, goes by rules of its own.
+        if is_full && has_waited || put == fail(libc::EOPNOTSUPP) {
+            break None;
+        }
+        if !is_full {
+            break Some(put);
+        }
+        match wait_for_reader(fd) {
+            Ok(()) => has_waited = true,
+            Err(ended) => break ended,
+        }
+    };
+    if done > 0 { Some(done as Ret) } else { ended }
+}
+
+/// Writes what can be written without waiting.
+fn put_at_once(fd: u64, bytes: &[u8]) -> Ret {
+    let part = [bytes.as_ptr() as u64, bytes.len() as u64];
+    sys!(libc::SYS_pwritev2, fd, part.as_ptr(), 1, u64::MAX, 0, libc::RWF_NOWAIT)
+}
+
+/// Waits until something can be written. `Err` is what the call returns if it has done nothing yet, where a signal has
+/// come, or it is the kernel that has to wait: only so long, or on the program's stack for handlers, where all signals
+/// are blocked.
+fn wait_for_reader(fd: u64) -> Result<(), Served> {
+    if signals::come().is_none() && (signals::are_blocked() || waits_only_so_long(fd)) {
+        return Err(None);
+    }
+    let mut asked = libc::pollfd { fd: descriptor(fd), events: libc::POLLOUT, revents: 0 };
+    loop {
+        if let Some(goes_on) = signals::come() {
+            return Err(Some(if goes_on { RESTART } else { fail(libc::EINTR) }));
+        }
+        let limit = libc::timespec { tv_sec: 0, tv_nsec: LOOK_NS };
+        let poll = || sys!(libc::SYS_ppoll, &raw mut asked, 1, &raw const limit, 0, 0);
+        let found = quiet::outside(poll);
+        if found != 0 && found != fail(libc::EINTR) {
+            return Ok(());
+        }
+    }
+}
+
+/// Whether it is a socket to which nobody waits longer than a time that the program has set.
+fn waits_only_so_long(fd: u64) -> bool {
+    let mut limit = [0_i64; 2];
+    let mut bytes = size_of_val(&limit) as u32;
+    let (of, what, at) = (libc::SOL_SOCKET, libc::SO_SNDTIMEO, limit.as_mut_ptr());
+    sys!(libc::SYS_getsockopt, fd, of, what, at, &raw mut bytes) == 0 && limit != [0; 2]
 }

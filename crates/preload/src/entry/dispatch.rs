@@ -6,7 +6,7 @@ use crate::base::classes::{
     self, CLOSES, CREATES, DESCRIPTOR, GETXATTRAT, LISTXATTRAT, OF_NAMED, OF_PATHS, REMOVEXATTRAT,
     SETXATTRAT,
 };
-use crate::base::sys::{Args, Outcome, Served, fail, sys};
+use crate::base::sys::{Args, Outcome, RESTART, Served, fail, sys};
 use crate::base::thread::current;
 use crate::base::{left, report};
 use crate::calls::xattrs::{self, Ask};
@@ -104,8 +104,12 @@ fn serve_file(number: i64, args: &Args) -> Outcome {
             numbers::clear();
         }
     }
-    let to_kernel = if is_looked_at(number, args) { Outcome::Look } else { Outcome::Kernel };
-    served.map_or(to_kernel, Outcome::Done)
+    match served {
+        Some(RESTART) => Outcome::Again,
+        Some(result) => Outcome::Done(result),
+        None if is_looked_at(number, args) => Outcome::Look,
+        None => Outcome::Kernel,
+    }
 }
 
 /// Whether a call's errors are the kernel's answer to what was done here: it is done then, and not made again. Of what

@@ -346,6 +346,19 @@ fn handle(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::ucontext_
     }
 }
 
+/// Of a signal that was put off since the calling thread came inside, whether its handler lets calls go on
+/// (`SA_RESTART`). `None` where none was.
+pub(crate) fn come() -> Option<bool> {
+    let signal = current().signal.load(Ordering::Relaxed);
+    let wrapped = WRAPPED.get(signal as usize).filter(|_| signal != 0)?;
+    Some(wrapped.flags.load(Ordering::Relaxed) & libc::SA_RESTART as u64 != 0)
+}
+
+/// Whether all signals are blocked until the calling thread is outside, so that none can end what it waits for.
+pub(crate) fn are_blocked() -> bool {
+    current().pending.load(Ordering::Relaxed) != 0
+}
+
 /// Whether a signal that came inside can be put off: of faults, which nothing blocks, one at most.
 fn can_wait(thread: &Thread, signal: i32) -> bool {
     let is_fault = masks::bit(signal) & FAULTS != 0;

@@ -1,0 +1,222 @@
+//! Promise: what a program under `novale run --map=dax` sends to a pipe or a socket waits for the reader as it does in
+//! the kernel: a signal ends it, and another thread may have the process give up its pools meanwhile.
+
+#![allow(clippy::unwrap_used, reason = "tests stop at what fails")]
+#![allow(unsafe_code, reason = "calls that std has no form of")]
+#![allow(clippy::undocumented_unsafe_blocks, reason = "plain system calls of a test")]
+#![allow(clippy::multiple_unsafe_ops_per_block, reason = "as above")]
+
+#[macro_use]
+mod harness;
+
+use std::process::Command;
+
+use harness::{library, mounted, succeeds};
+
+promises! {
+    /// The sender read on by what it had known of the pool, which was unmapped by then.
+    the_pool_may_be_left_meanwhile: maps_own_pages left;
+    /// Signals were put off until somebody read, maybe for ever.
+    a_signal_ends_it: maps_own_pages interrupted;
+    a_signal_ends_what_has_sent_nothing: maps_own_pages interrupted_at_once;
+    it_goes_on_after_a_handler_that_lets_it: maps_own_pages restarted;
+    who_does_not_want_to_wait_does_not: maps_own_pages impatient;
+    who_waits_so_long_waits_no_longer: maps_own_pages timed_out;
+}
+
+/// Runs a task with `--map=dax`.
+fn maps_own_pages(name: &str) {
+    let Some((scratch, slot)) = mounted(name) else { return };
+    let mut command = Command::new(harness::support::program());
+    command.env("NOVALE_PRELOAD", library()).env(harness::PLACE, scratch.dir());
+    command.args(["run", "--strict", "--map=dax", "--mount", &scratch.dir(), "--"]);
+    command.arg(std::env::current_exe().unwrap());
+    command.args(["--exact", &format!("tasks::{name}"), "--ignored", "--nocapture"]);
+    succeeds(&command.output().unwrap());
+    harness::is_whole(&scratch, &slot);
+}
+
+mod tasks {
+    use std::fs::{File, OpenOptions};
+    use std::io::{Error, ErrorKind, Read, Write, pipe};
+    use std::os::fd::AsRawFd;
+    use std::os::unix::fs::FileExt;
+    use std::os::unix::net::UnixStream;
+    use std::path::PathBuf;
+    use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+    use std::thread;
+    use std::time::Duration;
+
+    use super::harness::{PLACE, support};
+
+    const LEN: usize = 4 << 20;
+    static SENDER: AtomicI32 = AtomicI32::new(0);
+    static HAS_COME: AtomicBool = AtomicBool::new(false);
+
+    /// A file with something else in each page.
+    fn file() -> (File, Vec<u8>) {
+        let path = PathBuf::from(std::env::var_os(PLACE).unwrap()).join("file");
+        let file = OpenOptions::new().read(true).write(true).create_new(true).open(path).unwrap();
+        let bytes: Vec<u8> = (0..LEN).map(|at| u8::try_from(at / 4096 % 251).unwrap()).collect();
+        file.write_all_at(&bytes, 0).unwrap();
+        (file, bytes)
+    }
+
+    /// Sends what is left of the file from a place on, and moves the place.
+    fn send(to: &impl AsRawFd, file: &File, from: &mut i64) -> Result<usize, Option<i32>> {
+        let left = LEN - usize::try_from(*from).unwrap();
+        let sent = unsafe { libc::sendfile(to.as_raw_fd(), file.as_raw_fd(), from, left) };
+        usize::try_from(sent).map_err(|_| Error::last_os_error().raw_os_error())
+    }
+
+    fn send_all(to: &impl AsRawFd, file: &File) {
+        let mut from = 0;
+        while from < i64::try_from(LEN).unwrap() {
+            assert!(send(to, file, &mut from).unwrap() > 0);
+        }
+    }
+
+    extern "C" fn come(_: i32) {
+        HAS_COME.store(true, Ordering::Release);
+    }
+
+    fn handle(flags: i32) {
+        let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+        action.sa_sigaction = come as *const () as usize;
+        action.sa_flags = flags;
+        let none = std::ptr::null_mut();
+        assert_eq!(unsafe { libc::sigaction(libc::SIGUSR1, &raw const action, none) }, 0);
+        SENDER.store(unsafe { libc::gettid() }, Ordering::Release);
+    }
+
+    /// Signals the sender again and again until `done`: one may come before it waits.
+    fn signal_until(done: impl Fn() -> bool) -> bool {
+        let (process, sender) = (unsafe { libc::getpid() }, SENDER.load(Ordering::Acquire));
+        support::eventually(|| {
+            assert_eq!(unsafe { libc::tgkill(process, sender, libc::SIGUSR1) }, 0);
+            thread::sleep(Duration::from_millis(1));
+            done()
+        })
+    }
+
+    /// Nobody reads any more: who waits for that hears of it, and the test fails.
+    fn fail_unless(good: bool) {
+        if !good {
+            std::process::exit(1);
+        }
+    }
+
+    fn fill(socket: &mut UnixStream) {
+        socket.set_nonblocking(true).unwrap();
+        while socket.write(&[0; 4096]).is_ok() {}
+        socket.set_nonblocking(false).unwrap();
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn left() {
+        let (file, bytes) = file();
+        let (mut out, into) = pipe().unwrap();
+        let file = &file;
+        thread::scope(|scope| {
+            scope.spawn(move || send_all(&into, file));
+            // It has sent something, and waits soon.
+            let mut got = vec![0];
+            out.read_exact(&mut got).unwrap();
+            assert_eq!(unsafe { libc::mlockall(libc::MCL_CURRENT) }, 0);
+            out.read_to_end(&mut got).unwrap();
+            assert!(got == bytes);
+        });
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn interrupted() {
+        let (file, _) = file();
+        let (to, mut out) = UnixStream::pair().unwrap();
+        handle(libc::SA_RESTART);
+        let is_done = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                out.read_exact(&mut [0]).unwrap();
+                fail_unless(signal_until(|| is_done.load(Ordering::Acquire)));
+            });
+            let mut from = 0;
+            let sent = send(&to, &file, &mut from).unwrap();
+            is_done.store(true, Ordering::Release);
+            assert!(sent > 0 && sent < LEN, "{sent}");
+            assert_eq!(usize::try_from(from).unwrap(), sent);
+            assert!(HAS_COME.load(Ordering::Acquire));
+        });
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn interrupted_at_once() {
+        let (file, _) = file();
+        let (mut to, _out) = UnixStream::pair().unwrap();
+        fill(&mut to);
+        handle(0);
+        let is_done = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| fail_unless(signal_until(|| is_done.load(Ordering::Acquire))));
+            let mut from = 0;
+            assert_eq!(send(&to, &file, &mut from), Err(Some(libc::EINTR)));
+            is_done.store(true, Ordering::Release);
+            assert_eq!(from, 0);
+        });
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn restarted() {
+        let (file, bytes) = file();
+        let (mut to, mut out) = UnixStream::pair().unwrap();
+        fill(&mut to);
+        handle(libc::SA_RESTART);
+        thread::scope(|scope| {
+            let reader = scope.spawn(move || {
+                fail_unless(signal_until(|| HAS_COME.load(Ordering::Acquire)));
+                let mut got = Vec::new();
+                out.read_to_end(&mut got).unwrap();
+                got
+            });
+            send_all(&to, &file);
+            drop(to);
+            assert!(reader.join().unwrap().ends_with(&bytes));
+        });
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn impatient() {
+        let (file, bytes) = file();
+        let (to, mut out) = UnixStream::pair().unwrap();
+        to.set_nonblocking(true).unwrap();
+        let (mut from, mut got) = (0, Vec::new());
+        while got.len() < LEN {
+            match send(&to, &file, &mut from) {
+                Ok(sent) => assert!(sent > 0),
+                Err(error) => assert_eq!(error, Some(libc::EAGAIN)),
+            }
+            let taken = usize::try_from(from).unwrap() - got.len();
+            let start = got.len();
+            got.resize(start + taken, 0);
+            out.read_exact(got.get_mut(start..).unwrap()).unwrap();
+        }
+        assert!(got == bytes);
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn timed_out() {
+        let (file, _) = file();
+        let (mut to, _out) = UnixStream::pair().unwrap();
+        to.set_write_timeout(Some(Duration::from_millis(10))).unwrap();
+        let mut from = 0;
+        let sent = send(&to, &file, &mut from).unwrap();
+        assert!(sent > 0 && sent < LEN, "{sent}");
+        assert_eq!(send(&to, &file, &mut from), Err(Some(libc::EAGAIN)));
+        assert_eq!(to.write(&[0]).unwrap_err().kind(), ErrorKind::WouldBlock);
+    }
+}
