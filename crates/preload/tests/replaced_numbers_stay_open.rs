@@ -94,6 +94,13 @@ fn a_number_is_free_while_another_thread_waits_for_a_lock() {
     });
 }
 
+/// The kernel closes what was there, here a socket whose peer has not read all yet: all calls that open, close or
+/// duplicate waited for that.
+#[test]
+fn what_is_replaced_may_take_its_time_to_close() {
+    all_are_open("replaces_what_lingers");
+}
+
 /// Has a program put files at free numbers, beside two that write, and disturbs the first of these meanwhile.
 fn puts_files_beside(test: &str, name: &str, disturb: impl Fn(Pid, &Path)) {
     let Some((scratch, slot)) = mounted(test) else { return };
@@ -114,7 +121,8 @@ fn puts_files_beside(test: &str, name: &str, disturb: impl Fn(Pid, &Path)) {
 
 mod tasks {
     use std::fs::{self, OpenOptions};
-    use std::io::Read;
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
     use std::os::fd::AsRawFd;
     use std::os::unix::fs::FileExt;
     use std::os::unix::net::UnixStream;
@@ -124,7 +132,7 @@ mod tasks {
     use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
     use std::time::Duration;
 
-    use super::harness::{PLACE, signals};
+    use super::harness::{PLACE, signals, support};
 
     /// The number that is replaced, and by which path others open what is there.
     const NUMBER: i32 = 100;
@@ -450,5 +458,41 @@ mod tasks {
         let is_there = |number: &i32| Path::new(&format!("/proc/self/fdinfo/{number}")).exists();
         let lost: Vec<i32> = (from..1000).filter(|number| !is_there(number)).collect();
         assert!(lost.is_empty(), "{lost:?}");
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn replaces_what_lingers() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let sends = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut reads, _) = listener.accept().unwrap();
+        sends.set_nonblocking(true).unwrap();
+        while (&sends).write(&[1; 4096]).is_ok() {}
+        sends.set_nonblocking(false).unwrap();
+        let linger = libc::linger { l_onoff: 1, l_linger: 3600 };
+        let at = (&raw const linger).cast();
+        let bytes = u32::try_from(size_of_val(&linger)).unwrap();
+        let fd = sends.as_raw_fd();
+        let set = unsafe { libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_LINGER, at, bytes) };
+        assert_eq!(set, 0);
+        let (file, is_open) = (contended(), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                assert_eq!(unsafe { libc::dup2(file.as_raw_fd(), fd) }, fd);
+            });
+            scope.spawn(|| {
+                // Without an end, else.
+                if !support::eventually(|| is_open.load(Ordering::Acquire)) {
+                    std::process::exit(1);
+                }
+            });
+            // The file is at its new number, and the socket is being closed.
+            let is_there = || unsafe { libc::lseek(fd, 0, libc::SEEK_CUR) } == 0;
+            assert!(support::eventually(is_there));
+            drop(contended().try_clone().unwrap());
+            is_open.store(true, Ordering::Release);
+            reads.read_to_end(&mut Vec::new()).unwrap();
+        });
+        drop(sends);
     }
 }

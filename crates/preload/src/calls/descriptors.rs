@@ -100,7 +100,22 @@ pub(crate) fn dup_to(number: i64, args: &Args) -> Served {
     }
     let make = || sys!(number, args[0], args[1], args[2]);
     let stays = number == libc::SYS_dup2 || args[2] & libc::O_CLOEXEC as u64 == 0;
-    Some(locks::closed(numbers::pause(|| table::duplicate(from, Some(to), stays, make))))
+    let is_known = |fd| table::get(fd).is_some();
+    let replaced = if is_known(from) && !is_known(to) { keep_open(to) } else { None };
+    let done = locks::closed(numbers::pause(|| table::duplicate(from, Some(to), stays, make)));
+    replaced.into_iter().for_each(table::close_kept);
+    Some(done)
+}
+
+/// Keeps what the kernel has at a number open by a descriptor of this library's: to close the last one may take its
+/// time, as of a socket that lingers, which is not to be while all numbers are locked.
+fn keep_open(fd: i32) -> Option<i32> {
+    limits::out_of_the_way(|high| {
+        let kept = sys!(libc::SYS_fcntl, fd, libc::F_DUPFD_CLOEXEC, high);
+        let kept = i32::try_from(kept).ok().filter(|kept| *kept >= 0)?;
+        words::set_internal(kept);
+        Some(kept)
+    })
 }
 
 /// `fcntl(fd, command, argument)`.

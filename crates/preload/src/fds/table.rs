@@ -21,7 +21,7 @@ use crate::numbers::words::{
     DESCRIPTORS, HIGHEST, INTERNAL, STAYS, STOCKED, UNSEEN, index_of, note_number, word, word_of,
     word_to_set,
 };
-use crate::numbers::{self, limits};
+use crate::numbers::{self, limits, words};
 
 /// Threads with a hazard of their own.
 const HAZARDS: usize = 1024;
@@ -495,6 +495,12 @@ fn close_in_kernel(fd: i32) -> Ret {
     let result = quiet::outside(|| sys!(libc::SYS_close, fd));
     numbers::freed(fd);
     result
+}
+
+/// Closes a descriptor of this library's, which may take its time.
+pub(crate) fn close_kept(fd: i32) {
+    words::forget_internal(fd);
+    quiet::outside(|| sys!(libc::SYS_close, fd));
 }
 
 /// Takes back a number that got no file.
