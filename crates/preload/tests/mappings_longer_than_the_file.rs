@@ -302,6 +302,12 @@ mod tasks {
             let end = i64::try_from(end + 1).unwrap();
             assert_eq!(unsafe { libc::truncate(path.as_ptr(), end) }, 0);
         });
+        is_there(&|end| {
+            let (fd, mut from, mut to) = (file.as_raw_fd(), 0, i64::try_from(end).unwrap());
+            let copied =
+                unsafe { libc::copy_file_range(fd, &raw mut from, fd, &raw mut to, 100, 0) };
+            assert_eq!(copied, 100);
+        });
         // Cut off, and the same pages again.
         map.set(PAGE, 44);
         file.set_len(100).unwrap();

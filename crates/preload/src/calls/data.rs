@@ -243,7 +243,7 @@ impl File {
     }
 
     /// The file may go to `end` now: this process' mappings of it show that.
-    fn grew(&self, end: u64) {
+    pub(crate) fn grew(&self, end: u64) {
         growing::grew(self.description.mount(), self.description.ino(), end);
     }
 }

@@ -230,10 +230,11 @@ fn copy(args: &Args) -> Served {
         Err(Error::Mapped) => return None,
         Err(error) => return Some(fail(novale_posix::errno(&error))),
     };
+    target.grew(to_start + copied);
     for (file, at, end) in [(&source, from_at, start + copied), (&target, to_at, to_start + copied)]
     {
         if at == 0 {
-            *file.description.offset.lock() = end;
+            file.set_position(end);
         } else if !guard::store(at, &end) {
             return Some(fail(libc::EFAULT));
         }
