@@ -373,11 +373,17 @@ pub(crate) fn is_wanted(number: u16) -> bool {
     BY_NUMBER.get(usize::from(number)).is_some_and(|class| *class != 0)
 }
 
-/// The common entry of all sites.
+/// The common entry of all sites that are functions' own.
 pub(crate) fn address() -> u64 {
     novale_entry as *const () as u64
 }
 
+/// That of all others, which keeps flags and vector registers.
+pub(crate) fn address_keeping() -> u64 {
+    novale_entry_keeping as *const () as u64
+}
+
 unsafe extern "C" {
     fn novale_entry();
+    fn novale_entry_keeping();
 }

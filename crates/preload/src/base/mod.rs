@@ -15,3 +15,4 @@ pub(crate) mod say;
 pub(crate) mod settings;
 pub(crate) mod sys;
 pub(crate) mod thread;
+pub(crate) mod vectors;

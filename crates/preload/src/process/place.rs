@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use super::signals;
 use crate::text::patch;
 
+const FLAGS: [i32; 1] = [libc::REG_EFL];
 const PLACE: [i32; 3] = [libc::REG_RIP, libc::REG_RSP, libc::REG_RBP];
 /// What the entry gives back from its frame, in this order: the call's number or its result, and its arguments.
 const GIVEN_BACK: [i32; 7] = [
@@ -21,18 +22,20 @@ const GIVEN_BACK: [i32; 7] = [
     libc::REG_R8,
     libc::REG_R9,
 ];
-/// From the entry's frame pointer: where those are, where the address after the `syscall` is, how far up the
-/// program's stack was, and whether the call is the kernel's to make yet.
+/// From the entry's frame pointer: where those are, where the address after the `syscall` is, the flags where they are
+/// kept, how far up the program's stack was, and whether the call is the kernel's to make yet.
 const GIVEN_BACK_AT: u64 = 8;
 const RETURNS_AT: u64 = 64;
-const STACK_AT: u64 = 72 + 128;
+const FLAGS_AT: u64 = 72;
+const STACK_AT: u64 = 80 + 128;
 const LEFT_BELOW: u64 = 264;
 /// Bytes of a `syscall`.
 const SYSCALL_BYTES: u64 = 2;
 
 unsafe extern "C" {
-    /// In the entry, where signals come that were put off.
+    /// In both entries, where signals come that were put off.
     fn novale_signals_come();
+    fn novale_signals_come_keeping();
 }
 
 /// Instruction, stack and frame pointer.
@@ -45,8 +48,8 @@ pub(super) struct ShownPlace {
     context: *mut libc::ucontext_t,
     real: Place,
     shown: Place,
-    /// The entry's frame, where it is the entry that has been interrupted.
-    frame: Option<u64>,
+    /// The entry's frame, where it is an entry that has been interrupted, and whether that keeps flags.
+    frame: Option<(u64, bool)>,
 }
 
 impl ShownPlace {
@@ -62,16 +65,20 @@ impl ShownPlace {
             let [below] = self::registers(context, [libc::REG_RDX]).map(load);
             return Self::begin(below as *mut libc::ucontext_t);
         }
-        if at != novale_signals_come as *const () as u64 {
+        let keeps = at == novale_signals_come_keeping as *const () as u64;
+        if !keeps && at != novale_signals_come as *const () as u64 {
             let shown = [patch::original(at)?.cast_signed(), rsp, rbp];
             set(registers, shown);
             return Some(Self { context, real, shown, frame: None });
         }
         let frame = rbp.cast_unsigned();
         set(self::registers(context, GIVEN_BACK), given_back(frame).map(load));
+        if keeps {
+            set(self::registers(context, FLAGS), [flags(frame)].map(load));
+        }
         let shown = of_caller(frame);
         set(registers, shown);
-        Some(Self { context, real, shown, frame: Some(frame) })
+        Some(Self { context, real, shown, frame: Some((frame, keeps)) })
     }
 
     /// The thread goes on where it was, unless the handler has chosen another place; with what the handler has put
@@ -81,8 +88,11 @@ impl ShownPlace {
         if registers.map(load) != self.shown {
             return;
         }
-        if let Some(frame) = self.frame {
+        if let Some((frame, keeps)) = self.frame {
             set(given_back(frame), self::registers(self.context, GIVEN_BACK).map(load));
+            if keeps {
+                set([flags(frame)], self::registers(self.context, FLAGS).map(load));
+            }
         }
         set(registers, self.real);
     }
@@ -119,6 +129,12 @@ fn given_back(frame: u64) -> [&'static AtomicI64; 7] {
         // SAFETY: the entry's frame, in which they are at these places, as long as the handler runs.
         unsafe { AtomicI64::from_ptr(at) }
     })
+}
+
+/// Where the entry that keeps the flags has them.
+fn flags(frame: u64) -> &'static AtomicI64 {
+    // SAFETY: that entry's frame, in which they are at this place, as long as the handler runs.
+    unsafe { AtomicI64::from_ptr((frame + FLAGS_AT) as *mut i64) }
 }
 
 /// Where the caller of the entry goes on: at its `syscall` where the kernel is to make the call, else after it.

@@ -19,8 +19,9 @@ use xxhash_rust::xxh3::xxh3_128_with_seed;
 use crate::base::sys::{Args, Served, fail, sys};
 use crate::base::{classes, report};
 use crate::text::image::{self, BUILD_MAX, Text, Trailer};
+use crate::text::kept;
+use crate::text::patch::{self, Entry};
 use crate::text::sites::{self, Site, Sites};
-use crate::text::{kept, patch};
 
 const PAGE: u64 = 4096;
 /// Bytes of a text that is decoded at most: 0.4 s, once.
@@ -346,9 +347,10 @@ impl Object {
         if all.is_empty() {
             return 0;
         }
+        let entry = if self.kind == Kind::Other { Entry::Keeping } else { Entry::Plain };
         let replace = |text: &Range<u64>| {
             let wanted = self.wanted(all.clone(), text);
-            patch::all(self.base, (text.start, text.end), &wanted)
+            patch::all(self.base, (text.start, text.end), &wanted, entry)
         };
         self.texts.iter().map(replace).sum()
     }

@@ -1,7 +1,7 @@
 //! Putting jumps over system calls, and the code that they lead to.
 //!
 //! Each site gets a few lines of its own near the text: the instructions that stood before its
-//! `syscall`, a jump to the common entry with the address of what follows in r11 (which a system
+//! `syscall`, a jump to its entry with the address of what follows in r11 (which a system
 //! call destroys anyway), the `syscall` itself for what goes to the kernel, the instructions that
 //! stood after it, and a jump back. What differs from process to process stands in words beside
 //! them ([`WORDS_BYTES`]), so that they can be kept ([`crate::text::image`]).
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use arrayvec::ArrayVec;
 
 use crate::base::sys::sys;
-use crate::base::{classes, guard};
+use crate::base::{classes, guard, vectors};
 use crate::text::sites::Site;
 
 const PAGE: u64 = 4096;
@@ -21,15 +21,27 @@ const TO_ENTRY: [u8; 9] = [0x4c, 0x8d, 0x1d, 6 + 2, 0, 0, 0, 0xff, 0x25];
 const REACH: u64 = 0x7000_0000;
 /// Bytes that one site's code takes at most.
 pub(crate) const SITE_BYTES: usize = 96;
-/// Bytes ahead of the code, of which the first eight are where the common entry is.
+/// Bytes ahead of the code, of which the first two words are where the entries are.
 const WORDS_BYTES: u64 = 64;
+
+/// How sites are entered, by the offset of the word that leads there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Entry {
+    /// As functions, which keep neither flags nor vector registers.
+    Plain = 0,
+    /// As instructions, around which all is kept.
+    Keeping = 8,
+}
 
 /// Replaces the sites of a library or program that is loaded at `base`. Nothing of it may run yet.
 /// Returns how many were replaced; 0 where the kernel lets nobody write to code.
 #[unsafe(link_section = ".text.novale_start")]
-pub(crate) fn all(base: u64, text: (u64, u64), sites: &[Site]) -> usize {
+pub(crate) fn all(base: u64, text: (u64, u64), sites: &[Site], entry: Entry) -> usize {
     if sites.is_empty() {
         return 0;
+    }
+    if entry == Entry::Keeping {
+        vectors::begin();
     }
     let Some(area) = area_near(text, sites.len()) else { return 0 };
     let (start, end) = (text.0 & !(PAGE - 1), text.1.next_multiple_of(PAGE));
@@ -40,13 +52,13 @@ pub(crate) fn all(base: u64, text: (u64, u64), sites: &[Site]) -> usize {
     }
     // SAFETY: the area is writable, and nobody else's.
     unsafe { write_words(area.start) };
-    let mut code = area.start + WORDS_BYTES;
+    let (mut code, word) = (area.start + WORDS_BYTES, area.start + entry as u64);
     let mut done = 0;
     for site in sites {
         let at = base + u64::from(site.start);
         // SAFETY: the site lies in the text, which is mapped.
         let old = unsafe { std::slice::from_raw_parts(at as *const u8, usize::from(site.len)) };
-        if let Some(new) = replacement(at, old, site, code, area.start) {
+        if let Some(new) = replacement(at, old, site, code, word) {
             // SAFETY: the area has so many writable bytes for the site.
             unsafe { copy(&new.code, code) };
             // SAFETY: the site is as long, writable now, and no other thread runs it.
@@ -257,8 +269,9 @@ impl Code {
 /// # Safety
 /// There are [`WORDS_BYTES`] writable bytes at `to`.
 pub(crate) unsafe fn write_words(to: u64) {
+    let words = [classes::address(), classes::address_keeping()];
     // SAFETY: as the caller says.
-    unsafe { (to as *mut u64).write_unaligned(classes::address()) };
+    unsafe { (to as *mut [u64; 2]).write_unaligned(words) };
 }
 
 /// # Safety
@@ -276,22 +289,22 @@ pub(crate) struct Replacement {
     pub(crate) over: ArrayVec<u8, SITE_BYTES>,
 }
 
-/// What becomes of the site at `at`, with `old` in it, whose own code is at `code`, and the words at
-/// `words`.
+/// What becomes of the site at `at`, with `old` in it, whose own code is at `code`, and the word that leads
+/// to its entry at `word`.
 #[unsafe(link_section = ".text.novale_start")]
 pub(crate) fn replacement(
     at: u64,
     old: &[u8],
     site: &Site,
     code: u64,
-    words: u64,
+    word: u64,
 ) -> Option<Replacement> {
     let (before, rest) = old.split_at_checked(usize::from(site.at))?;
     let after = rest.strip_prefix(&[0x0f, 0x05])?;
     let mut made = Code { at: code, bytes: ArrayVec::new() };
     made.put(before)?;
     made.put(&TO_ENTRY)?;
-    made.distance(words)?;
+    made.distance(word)?;
     made.put(&[0x0f, 0x05])?;
     made.put(after)?;
     made.jump(at + old.len() as u64)?;
