@@ -31,6 +31,8 @@ promises! {
     /// Of threads that asked for a ring at once the second one was not kept until the first had handed over the files.
     rings_of_several_threads_see_them: runs_with_the_daemon rings;
     a_library_that_is_loaded_later_is_served: runs_without_the_daemon loaded_later;
+    /// A function of four bytes was overwritten by a jump from the padding before it: who called it crashed.
+    calls_without_room_are_the_kernels: runs_without_the_daemon without_room;
     programs_that_cannot_load_the_library_are_started: runs_with_the_daemon others_children;
     /// What libc had opened was a placeholder to calls of Go's (EBADF). Where Go closed such a descriptor, and
     /// opened another file, libc's calls with its number were of the first file: its bytes were written over.
@@ -265,6 +267,19 @@ mod tasks {
         }
     }
 
+    /// A function of a library that is made of this text and loaded now.
+    fn function(folder: &Path, name: &str, source: &str) -> Option<*mut libc::c_void> {
+        let words = ["cc", "-shared", "-fPIC", "-O1"];
+        let library = compiled(folder, &format!("{name}.so"), &words, source)?;
+        let [path, name] = [library.as_os_str().as_bytes(), name.as_bytes()]
+            .map(|text| CString::new(text).unwrap());
+        let library = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW) };
+        assert!(!library.is_null());
+        let found = unsafe { libc::dlsym(library, name.as_ptr()) };
+        assert!(!found.is_null());
+        Some(found)
+    }
+
     #[test]
     #[ignore = "a task of another test"]
     fn loaded_later() {
@@ -276,17 +291,35 @@ mod tasks {
             return result;
         }";
         let folder = tempfile::tempdir().unwrap();
-        let words = ["cc", "-shared", "-fPIC", "-O1"];
-        let Some(library) = compiled(folder.path(), "later.so", &words, SOURCE) else { return };
-        let path = CString::new(library.as_os_str().as_bytes()).unwrap();
-        let library = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW) };
-        assert!(!library.is_null());
-        let put = unsafe { libc::dlsym(library, c"put".as_ptr()) };
-        assert!(!put.is_null());
+        let Some(put) = function(folder.path(), "put", SOURCE) else { return };
         let put = unsafe { std::mem::transmute::<*mut libc::c_void, Put>(put) };
         let file = made("later");
         assert_eq!(put(file.as_raw_fd(), b"later".as_ptr(), 5), 5);
         assert_eq!(fs::read(place("later")).unwrap(), b"later");
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn without_room() {
+        // With bytes between the functions that a jump would need, and with as many as it takes.
+        for (name, padding) in [("near", "nopl (%rax)"), ("far", "nopl 0(%rax,%rax,1)")] {
+            let source = format!(
+                "__asm__(\".p2align 4\\n ret\\n {padding}\\n.globl {name}\\n\"
+                    \".type {name}, @function\\n{name}: xor %eax, %eax\\n syscall\\n ret\");"
+            );
+            let folder = tempfile::tempdir().unwrap();
+            let Some(get) = function(folder.path(), name, &source) else { return };
+            type Get = extern "C" fn(i32, *mut u8, usize) -> i64;
+            let get = unsafe { std::mem::transmute::<*mut libc::c_void, Get>(get) };
+            let mut back = [0; 4];
+            let kernels = tempfile::tempfile().unwrap();
+            kernels.write_all_at(b"kept", 0).unwrap();
+            assert_eq!(get(kernels.as_raw_fd(), back.as_mut_ptr(), 4), 4, "{name}");
+            assert_eq!(&back, b"kept");
+            let file = made(name);
+            let missed = -i64::from(libc::EBADF);
+            assert_eq!(get(file.as_raw_fd(), back.as_mut_ptr(), 4), missed, "{name}");
+        }
     }
 
     /// What a compiler makes of Go: the note that the linker leaves, and calls whose number comes by a register.

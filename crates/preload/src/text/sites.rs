@@ -2,8 +2,8 @@
 //! from then on ([`crate::text::kept`]).
 //!
 //! A site is a few whole instructions, at least five bytes, of which one is `syscall` and none
-//! depends on where it stands; nothing in the text jumps into its middle. They are replaced by a jump
-//! ([`crate::text::patch`]).
+//! depends on where it stands; nothing in the text jumps into its middle, and there is no padding in it. They
+//! are replaced by a jump ([`crate::text::patch`]).
 
 use std::collections::{HashSet, VecDeque};
 use std::ops::Deref;
@@ -178,13 +178,25 @@ fn fits(run: &[Instruction], before: usize, targets: &HashSet<u64>) -> Option<Si
     let len = usize::try_from(last.next_ip() - first.ip()).ok()?;
     let whole = run.windows(2).all(|two| matches!(two, [a, b] if a.next_ip() == b.ip()));
     let others = run.iter().enumerate().all(|(at, one)| at == before || moves(one));
-    let entered = run.iter().skip(1).any(|one| targets.contains(&one.ip()));
-    (len >= JUMP_BYTES && whole && others && !entered).then_some(Site {
+    let entered = run.iter().skip(1).any(|one| targets.contains(&one.ip()) || is_entry(one));
+    let padded = run.iter().any(is_padding);
+    (len >= JUMP_BYTES && whole && others && !entered && !padded).then_some(Site {
         start: u32::try_from(first.ip()).ok()?,
         len: u8::try_from(len).ok()?,
         at: u8::try_from(syscall.ip() - first.ip()).ok()?,
         number: None,
     })
+}
+
+/// Whether an instruction says that jumps lead to it whose targets no instruction tells.
+fn is_entry(instruction: &Instruction) -> bool {
+    instruction.mnemonic() == Mnemonic::Endbr64
+}
+
+/// Whether an instruction is there for the sake of the next one's address: somebody comes in behind it, by a
+/// symbol or a pointer that the text does not tell, and nobody may come by itself.
+fn is_padding(instruction: &Instruction) -> bool {
+    matches!(instruction.mnemonic(), Mnemonic::Nop | Mnemonic::Int3 | Mnemonic::Hlt)
 }
 
 /// Whether an instruction does the same wherever it stands.
@@ -231,4 +243,33 @@ fn number(all: &[Instruction], index: usize, targets: &HashSet<u64>) -> Option<u
         }
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(code: &[&[u8]]) -> Vec<Site> {
+        find(&code.concat(), 0)
+    }
+
+    const RET: &[u8] = &[0xc3];
+    const SYSCALL_RET: &[u8] = &[0x0f, 0x05, 0xc3];
+    const XOR_EAX: &[u8] = &[0x31, 0xc0];
+    const NOP: &[u8] = &[0x0f, 0x1f, 0x00];
+    const ENDBR: &[u8] = &[0xf3, 0x0f, 0x1e, 0xfa];
+
+    /// A jump over the end of the padding and the first bytes of a function of four bytes: who called the function
+    /// went on in the middle of the jump.
+    #[test]
+    fn padding_is_no_part_of_a_site() {
+        assert_eq!(found(&[RET, NOP, XOR_EAX, SYSCALL_RET]), []);
+        // It was a site of the padding alone: no call was served.
+        assert_eq!(found(&[RET, NOP, NOP, XOR_EAX, SYSCALL_RET]), []);
+        // A call that does not come back, and the next function.
+        assert_eq!(found(&[RET, XOR_EAX, &SYSCALL, NOP, XOR_EAX, RET]), []);
+        assert_eq!(found(&[RET, XOR_EAX, &SYSCALL, ENDBR, XOR_EAX, RET]), []);
+        let whole = Site { start: 1, len: 8, at: 6, number: Some(0) };
+        assert_eq!(found(&[RET, ENDBR, XOR_EAX, SYSCALL_RET]), [whole]);
+    }
 }
