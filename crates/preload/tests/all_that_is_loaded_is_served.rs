@@ -30,6 +30,7 @@ promises! {
     a_ring_that_is_given_sees_them: runs_with_the_daemon given_ring;
     /// Of threads that asked for a ring at once the second one was not kept until the first had handed over the files.
     rings_of_several_threads_see_them: runs_with_the_daemon rings;
+    /// A number set by `mov $N, %rax` was not seen.
     a_library_that_is_loaded_later_is_served: runs_without_the_daemon loaded_later;
     /// A function of four bytes was overwritten by a jump from the padding before it: who called it crashed.
     calls_without_room_are_the_kernels: runs_without_the_daemon without_room;
@@ -280,22 +281,28 @@ mod tasks {
         Some(found)
     }
 
+    /// Its number in both forms.
     #[test]
     #[ignore = "a task of another test"]
     fn loaded_later() {
-        const SOURCE: &str = "long put(int fd, const void *from, long len) {
-            long result;
-            register long at __asm__(\"r10\") = 0;
-            __asm__ volatile(\"mov $18, %%eax\\n syscall\" : \"=&a\"(result)
-                : \"D\"(fd), \"S\"(from), \"d\"(len), \"r\"(at) : \"rcx\", \"r11\", \"memory\");
-            return result;
-        }";
         let folder = tempfile::tempdir().unwrap();
-        let Some(put) = function(folder.path(), "put", SOURCE) else { return };
-        let put = unsafe { std::mem::transmute::<*mut libc::c_void, Put>(put) };
-        let file = made("later");
-        assert_eq!(put(file.as_raw_fd(), b"later".as_ptr(), 5), 5);
-        assert_eq!(fs::read(place("later")).unwrap(), b"later");
+        for (name, register) in [("put", "eax"), ("put_wide", "rax")] {
+            let source = format!(
+                "long {name}(int fd, const void *from, long len) {{
+                    long result;
+                    register long at __asm__(\"r10\") = 0;
+                    __asm__ volatile(\"mov $18, %%{register}\\n syscall\" : \"=&a\"(result)
+                        : \"D\"(fd), \"S\"(from), \"d\"(len), \"r\"(at)
+                        : \"rcx\", \"r11\", \"memory\");
+                    return result;
+                }}"
+            );
+            let Some(put) = function(folder.path(), name, &source) else { return };
+            let put = unsafe { std::mem::transmute::<*mut libc::c_void, Put>(put) };
+            let file = made(name);
+            assert_eq!(put(file.as_raw_fd(), b"later".as_ptr(), 5), 5, "{name}");
+            assert_eq!(fs::read(place(name)).unwrap(), b"later");
+        }
     }
 
     #[test]

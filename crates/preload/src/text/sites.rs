@@ -74,10 +74,13 @@ const SYSCALL: [u8; 2] = [0x0f, 0x05];
 pub(crate) fn may_call(text: &[u8]) -> bool {
     each_syscall(text).any(|at| {
         let before = text.get(at.saturating_sub(NEAR)..at).unwrap_or_default();
-        // mov eax, NUMBER; xor eax, eax in both its forms
+        // mov eax, NUMBER; mov rax, NUMBER as an assembler has it; xor eax, eax in both its forms
         let set = |five: &[u8]| matches!(five, [0xb8, _, 0 | 1, 0, 0]);
+        let set_wide = |seven: &[u8]| matches!(seven, [0x48, 0xc7, 0xc0, _, 0 | 1, 0, 0]);
         let cleared = |two: &[u8]| matches!(two, [0x31 | 0x33, 0xc0]);
-        before.windows(5).any(set) || before.windows(2).any(cleared)
+        before.windows(5).any(set)
+            || before.windows(7).any(set_wide)
+            || before.windows(2).any(cleared)
     })
 }
 
@@ -271,5 +274,17 @@ mod tests {
         assert_eq!(found(&[RET, XOR_EAX, &SYSCALL, ENDBR, XOR_EAX, RET]), []);
         let whole = Site { start: 1, len: 8, at: 6, number: Some(0) };
         assert_eq!(found(&[RET, ENDBR, XOR_EAX, SYSCALL_RET]), [whole]);
+    }
+
+    #[test]
+    fn a_number_beside_a_call_is_seen_however_it_is_set() {
+        let wide: &[u8] = &[0x48, 0xc7, 0xc0, 18, 0, 0, 0];
+        for (set, number) in [(wide, 18), (&[0xb8, 17, 0, 0, 0], 17)] {
+            let code = [set, SYSCALL_RET].concat();
+            assert!(may_call(&code));
+            let sites = find(&code, 0);
+            assert_eq!(sites.iter().map(|site| site.number).collect::<Vec<_>>(), [Some(number)]);
+        }
+        assert!(!may_call(SYSCALL_RET));
     }
 }
