@@ -196,9 +196,10 @@ int novale_open(uint32_t abi,
                 novale_t **pool);
 
 // Leaves a pool, and closes it where nobody else has it. Calls on it and on its files must have
-// returned. Files and directories that are still open are cut off: calls on them fail with
-// -ESHUTDOWN, and they are to be closed all the same. After this, whatever it returns but -EINVAL,
-// -EBADF or -ESHUTDOWN, the pointer is dead.
+// returned. Files, directories and mappings that are still open are cut off: calls on them fail with
+// -ESHUTDOWN, and they are to be closed all the same. At the address of a mapping of a file's own
+// pages nothing is any more: who loads or stores there gets SIGSEGV. After this, whatever it returns
+// but -EINVAL, -EBADF or -ESHUTDOWN, the pointer is dead.
 //
 // Returns 0. Errors: -EINVAL, -EBADF, -ESHUTDOWN (see above), and -EIO or -EUCLEAN where the pool
 // could not be closed in order: nothing is lost, the next opening recovers it.
@@ -336,10 +337,13 @@ int novale_mmap(const novale_file_t *file,
                 novale_map_t **map);
 
 // Tells where a mapping is: *address its first byte, and *bytes how many it has, whole pages of the
-// file's own. It is valid until novale_munmap, and not in a child of fork.
+// file's own. It is valid until novale_munmap, of the file's own pages until novale_close too, and not
+// in a child of fork.
 //
 // Returns 0. Errors: those of every call.
-int novale_map_address(const novale_map_t *map, void **address, size_t *bytes);
+int novale_map_address(const novale_map_t *map,
+                       void **address,
+                       size_t *bytes);
 
 // Makes durable what was stored in bytes bytes of a mapping, from its byte from on. Of a replica all
 // changes are published, wherever they are: after a crash all of them are there, or none; nothing

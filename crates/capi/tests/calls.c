@@ -500,14 +500,39 @@ static void methods(void)
     IS(novale_close(pool), 0);
 }
 
+static char *was_mapped;
+
+static void store_there(novale_t *none)
+{
+    (void)none;
+    *was_mapped = 1;
+}
+
 static void closing(novale_t *pool)
 {
     char byte = 0;
+    void *at = NULL;
+    size_t bytes = 0;
     novale_dir_t *dir = NULL;
     novale_dirent_t entry;
+    novale_map_t *map = NULL, *replica = NULL;
     novale_file_t *file = file_of(pool, "/file", O_RDWR);
     IS(novale_opendir(pool, "/", &dir), 0);
+    IS(novale_mmap(file, 0, 8, 0, &map), 0);
+    IS(novale_mmap(file, 0, 8, NOVALE_MAP_ATOMIC, &replica), 0);
+    IS(novale_map_address(map, &at, &bytes), 0);
+    was_mapped = (char *)at;
+    *was_mapped = 1;
     IS(novale_close(pool), 0);
+    /* Its pages may be other files'. */
+    IS(WTERMSIG(child_of(store_there, NULL)), SIGSEGV);
+    IS(novale_map_address(map, &at, &bytes), -ESHUTDOWN);
+    IS(novale_msync(map, 0, 1), -ESHUTDOWN);
+    IS(novale_munmap(map), 0);
+    IS(novale_map_address(replica, &at, &bytes), 0);
+    *(char *)at = 2;
+    IS(novale_msync(replica, 0, 1), -ESHUTDOWN);
+    IS(novale_munmap(replica), 0);
     IS(novale_read(file, &byte, 1), -ESHUTDOWN);
     IS(novale_write(file, &byte, 1), -ESHUTDOWN);
     IS(novale_readdir(dir, &entry), -ESHUTDOWN);

@@ -13,6 +13,7 @@ use crate::device::{Device, DeviceError, Model};
 use crate::observer::Both;
 use crate::slot::Slot;
 use crate::slot::failure::{Health, Mapped, Range, count_lost};
+use crate::window::Windows;
 use crate::{
     CountSource, Counters, Observer, OutOfRange, PAGE, PmError, PmOptions, SlotKind, SlotLock,
     SlotMemory, SlotSpec, to_usize,
@@ -33,6 +34,8 @@ pub struct Pm {
     model: Option<Arc<Model>>,
     /// Which pages were mapped ahead, by slot.
     pub(crate) asked: Box<[Option<Asked>]>,
+    /// What programs have mapped once more.
+    pub(crate) windows: Arc<Windows>,
     read_only: bool,
     /// Keeps the mappings alive that `mapped` points into.
     slots: Box<[Slot]>,
@@ -198,6 +201,7 @@ impl Pm {
             observer: options.observer.clone(),
             model: None,
             asked: slots.iter().map(|slot| Asked::of(slot, options)).collect(),
+            windows: Arc::default(),
             read_only: options.read_only,
             slots: slots.into_boxed_slice(),
             added: Box::default(),

@@ -3,9 +3,12 @@
 //! What is stored so no counter counts and no observer sees; it becomes durable by a write-back of the
 //! pool's own addresses ([`Pm::write_back_range`]) and a fence.
 
+use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::io;
+use std::process;
 use std::ptr;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use novale_layout::PmAddr;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
@@ -14,19 +17,34 @@ use crate::cpu::{self, Cpu};
 use crate::{PAGE, Pm, SlotKind, to_usize};
 
 /// Pieces of a pool's slots, mapped once more; unmapped when dropped. The one who has one sees to it that
-/// the pieces stay what they are meanwhile.
+/// the pieces stay what they are meanwhile, or ends it first ([`Pm::end_windows`]).
 #[derive(Debug)]
 pub struct Window {
+    range: Arc<Range>,
+    all: Arc<Windows>,
+}
+
+/// Where a window is.
+#[derive(Debug)]
+struct Range {
     base: *mut u8,
     len: usize,
     writes: bool,
     cpu: Cpu,
+    /// The process that has it; a child of fork has other things there, or nothing.
+    process: u32,
+    /// Whether it still shows the pool. Held while bytes are copied: they fault once it does not.
+    shows: RwLock<bool>,
 }
 
+/// The windows of a pool that are mapped, by their addresses.
+#[derive(Debug, Default)]
+pub(crate) struct Windows(Mutex<BTreeMap<usize, Arc<Range>>>);
+
 // SAFETY: the range is not tied to a thread, and is reached by raw pointers and racing-safe copies.
-unsafe impl Send for Window {}
+unsafe impl Send for Range {}
 // SAFETY: as above.
-unsafe impl Sync for Window {}
+unsafe impl Sync for Range {}
 
 impl Pm {
     /// Maps pieces of the pool, each an address and its bytes in whole pages, one after the other.
@@ -47,16 +65,28 @@ impl Pm {
         // SAFETY: a new mapping at an address of the kernel's choice.
         let base = unsafe { mmap_anonymous(ptr::null_mut(), len, ProtFlags::empty(), flags) }?;
         let writes = !self.is_read_only();
-        let window = Window { base: base.cast(), len, writes, cpu: self.cpu };
+        let (cpu, process, shows) = (self.cpu, process::id(), RwLock::new(true));
+        let range = Range { base: base.cast(), len, writes, cpu, process, shows };
+        let window = Window { range: Arc::new(range), all: Arc::clone(&self.windows) };
         let mut at = 0;
         for (addr, len) in pieces {
-            self.show(*addr, *len, window.base.wrapping_add(at).cast())?;
+            self.show(*addr, *len, window.as_ptr().wrapping_add(at).cast())?;
             at += to_usize(*len);
         }
         // A child of fork is no client of the pool, and must not reach what may be another file's by
         // then. SAFETY: the range is this window; nothing of it changes here.
         unsafe { madvise(base, len, Advice::LinuxDontFork) }?;
+        self.windows.with(|all| all.insert(window.as_ptr().addr(), Arc::clone(&window.range)));
         Ok(window)
+    }
+
+    /// Takes away what all windows show, since it will be somebody else's: who loads or stores by a
+    /// pointer into one faults from then on (SIGSEGV). Their addresses stay taken until they are dropped.
+    ///
+    /// # Errors
+    /// What the kernel says, in want of memory; some windows show the pool as before then.
+    pub fn end_windows(&self) -> io::Result<()> {
+        self.windows.with(|all| all.values().try_for_each(|range| range.end()))
     }
 
     /// Maps a piece over addresses that are reserved for it.
@@ -75,55 +105,96 @@ impl Pm {
     }
 }
 
+impl Windows {
+    fn with<T>(&self, act: impl FnOnce(&mut BTreeMap<usize, Arc<Range>>) -> T) -> T {
+        act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Range {
+    /// Copies from or to the place of `len` bytes from `offset` on, if they are all in it and it shows
+    /// the pool still.
+    fn copy(&self, offset: usize, len: usize, copy: impl FnOnce(*mut u8)) -> bool {
+        let shows = self.shows.read().unwrap_or_else(PoisonError::into_inner);
+        let is_there = *shows && offset.checked_add(len).is_some_and(|end| end <= self.len);
+        if is_there {
+            copy(self.base.wrapping_add(offset));
+        }
+        is_there
+    }
+
+    fn end(&self) -> io::Result<()> {
+        let mut shows = self.shows.write().unwrap_or_else(PoisonError::into_inner);
+        if self.process != process::id() {
+            return Ok(());
+        }
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
+        // SAFETY: the range is this window, which nobody reaches but by raw pointers while the lock is
+        // held; those were to be used no more.
+        unsafe { mmap_anonymous(self.base.cast(), self.len, ProtFlags::empty(), flags) }?;
+        *shows = false;
+        Ok(())
+    }
+}
+
 impl Window {
     /// Its first byte. What is stored there others see at once; nothing beyond [`Window::len`] is its.
     #[must_use]
     pub fn as_ptr(&self) -> *mut u8 {
-        self.base
+        self.range.base
     }
 
     /// Bytes.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.len
+        self.range.len
     }
 
     /// Never: there is a page at least.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.len == 0
+        self.len() == 0
     }
 
-    /// Fills `into` with the bytes from `offset` on; false, and nothing, where they are not all in it.
+    /// Whether [`Pm::end_windows`] has taken away what it showed.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        !*self.range.shows.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Fills `into` with the bytes from `offset` on; false, and nothing, where they are not all in it, or
+    /// it has ended.
     #[must_use]
     pub fn load(&self, offset: usize, into: &mut [u8]) -> bool {
-        let inside = offset.checked_add(into.len()).is_some_and(|end| end <= self.len);
-        if inside {
-            let from = self.base.wrapping_add(offset);
+        self.range.copy(offset, into.len(), |from| {
             // SAFETY: so many bytes are mapped there, and `into` is not in the pool.
-            unsafe { cpu::copy_out(self.cpu, into.as_mut_ptr(), from, into.len()) };
-        }
-        inside
+            unsafe { cpu::copy_out(self.range.cpu, into.as_mut_ptr(), from, into.len()) };
+        })
     }
 
-    /// Stores bytes from `offset` on; false, and nothing, where there is no room, or the pool is read
-    /// only.
+    /// Stores bytes from `offset` on; false, and nothing, where there is no room, the pool is read only,
+    /// or the window has ended.
     #[must_use]
     pub fn store(&self, offset: usize, bytes: &[u8]) -> bool {
-        let inside = offset.checked_add(bytes.len()).is_some_and(|end| end <= self.len);
-        if inside && self.writes {
-            let to = self.base.wrapping_add(offset);
+        let store = |to| {
             // SAFETY: so many bytes are mapped there, and `bytes` is not in the pool.
-            unsafe { cpu::copy_in(self.cpu, to, bytes.as_ptr(), bytes.len()) };
-        }
-        inside && self.writes
+            unsafe { cpu::copy_in(self.range.cpu, to, bytes.as_ptr(), bytes.len()) };
+        };
+        self.range.writes && self.range.copy(offset, bytes.len(), store)
     }
 }
 
 impl Drop for Window {
     fn drop(&mut self) {
-        // If the kernel refuses, the range stays in use until the process ends.
-        // SAFETY: the range is this value's alone.
-        let _unmapped = unsafe { munmap(self.base.cast(), self.len) };
+        let Range { base, len, process, .. } = *self.range;
+        if process != process::id() {
+            return;
+        }
+        self.all.with(|all| {
+            all.remove(&base.addr());
+            // If the kernel refuses, the range stays in use until the process ends.
+            // SAFETY: the range is this value's alone.
+            let _unmapped = unsafe { munmap(base.cast(), len) };
+        });
     }
 }

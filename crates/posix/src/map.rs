@@ -15,6 +15,9 @@ const PAGE_BYTES: usize = 4096;
 /// A range of a file, its own pages: what is stored to it all clients see at once, and a crash keeps any
 /// part of it by units of 8 bytes until [`Map::flush`] has made it durable. As long as there is one,
 /// writes change the file in place, with no more atomicity than that, and no kernel maps the file.
+///
+/// It ends with its pool ([`Pool::close`](crate::Pool::close)): all calls on it fail with `ESHUTDOWN`
+/// then, and nothing is at its address any more.
 #[derive(Debug)]
 pub struct Map {
     /// `None` only while it is dropped: the pages are the file's until the hold is given up.
@@ -49,6 +52,10 @@ impl File {
         }
         let pieces: Vec<_> = runs.iter().map(|run| (run.addr, run.pages * PAGE)).collect();
         map.window = Some(shared.fs.pm().window(&pieces).map_err(Error::NotMapped)?);
+        // Who closes the pool ends the windows that there are then.
+        if shared.fs.is_closed() {
+            return Err(FsError::Closed.into());
+        }
         map.runs = runs;
         Ok(map)
     }
@@ -97,7 +104,8 @@ impl Map {
     }
 
     /// Its first byte; null never. Others may store there at any time, so nothing but raw pointers may be
-    /// made of it; it is valid as long as the map.
+    /// made of it. It is valid as long as the map, and until the pool is closed: who loads or stores
+    /// there later gets SIGSEGV.
     #[must_use]
     pub fn as_ptr(&self) -> *mut u8 {
         self.window.as_ref().map_or(std::ptr::null_mut(), Window::as_ptr)
@@ -118,17 +126,19 @@ impl Map {
     /// Copies bytes out, from `at` on in the mapping.
     ///
     /// # Errors
-    /// `EINVAL` beyond its end.
+    /// `EINVAL` beyond its end, `ESHUTDOWN` once the pool is closed.
     pub fn load(&self, at: usize, into: &mut [u8]) -> Result<()> {
-        in_it(self.window()?.load(at, into))
+        let window = self.window()?;
+        in_it(window, window.load(at, into))
     }
 
     /// Stores bytes from `at` on in the mapping. Others see them now; a crash may keep any part.
     ///
     /// # Errors
-    /// `EINVAL` beyond its end.
+    /// As [`Map::load`].
     pub fn store(&self, at: usize, bytes: &[u8]) -> Result<()> {
-        in_it(self.window()?.store(at, bytes))
+        let window = self.window()?;
+        in_it(window, window.store(at, bytes))
     }
 
     /// Makes durable what was stored in a range of the mapping, and sets the time of modification.
@@ -154,8 +164,13 @@ impl Drop for Map {
     }
 }
 
-fn in_it(inside: bool) -> Result<()> {
-    if inside { Ok(()) } else { Err(FsError::Invalid("bytes beyond the end of a mapping").into()) }
+/// What to say of bytes that were copied from or to a window, or were not.
+fn in_it(window: &Window, copied: bool) -> Result<()> {
+    if copied {
+        return Ok(());
+    }
+    let beyond = FsError::Invalid("bytes beyond the end of a mapping");
+    Err(if window.has_ended() { FsError::Closed } else { beyond }.into())
 }
 
 /// A replica of a range of a file, in memory; what is not published is lost with it.

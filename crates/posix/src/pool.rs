@@ -77,7 +77,8 @@ impl Pool {
     }
 
     /// Leaves the pool, and closes it where nobody else has it. Files that are still open are cut off:
-    /// calls on them fail with `ESHUTDOWN`, and until they are dropped the slots stay locked.
+    /// calls on them fail with `ESHUTDOWN`, and until they are dropped the slots stay locked. So are
+    /// files' own pages that are mapped ([`Map`](crate::Map)).
     ///
     /// # Errors
     /// Those of [`novale_core::Fs::close`]: what was written is there all the same, and the next opening

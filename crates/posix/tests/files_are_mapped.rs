@@ -5,7 +5,8 @@
 
 mod support;
 
-use novale_core::{SetAttr, UpdatePolicy};
+use novale_core::{Serial, SetAttr, UpdatePolicy, check};
+use novale_pm::{Pm, PmOptions, SlotSpec};
 use novale_posix::{Error, MakePool, OpenOptions, Pool, make_pool};
 use support::files;
 
@@ -98,4 +99,38 @@ fn what_is_written_from_a_mapping_is_its_own_log() {
     assert!(file.write_from(0, &map, 2 * PAGE - 1..2 * PAGE + 1).is_err());
     drop(map);
     files.close().unwrap();
+}
+
+/// Once the pool is closed the pages are held no more, and can be other files'.
+#[test]
+fn a_mapping_ends_with_its_pool() {
+    for ends_by_drop in [false, true] {
+        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+        let slots = [folder.path().join("pool")];
+        make_pool(&slots, &MakePool { slot_bytes: Some(16 << 20), ..MakePool::default() }).unwrap();
+        let [first, second] = [(); 2].map(|()| Pool::open(&slots).unwrap());
+        second.write_file("/a", &[1; PAGE]).unwrap();
+        let map = first.open_file("/a", &read_write()).unwrap().map(0, PAGE as u64).unwrap();
+        map.store(0, b"stored").unwrap();
+        if ends_by_drop {
+            drop(first);
+        } else {
+            first.close().unwrap();
+        }
+        assert_eq!(&second.read_file("/a").unwrap()[..6], b"stored");
+        second.write_file("/a", &[2; PAGE]).unwrap();
+        let other = second.open_file("/b", &read_write()).unwrap();
+        while other.write(&[3; 4 * PAGE]).is_ok() {}
+        let stored = map.store(0, &[4; PAGE]);
+        assert!(second.read_file("/a").unwrap().iter().all(|byte| *byte == 2));
+        assert!(second.read_file("/b").unwrap().iter().all(|byte| *byte == 3));
+        drop(other);
+        let calls = [stored, map.load(0, &mut [0; 8]), map.load(0, &mut []), map.flush(0..PAGE)];
+        let refused = calls.map(|call| call.err().map(|error| error.errno()));
+        assert_eq!(refused, [Some(libc::ESHUTDOWN); 4]);
+        drop(map);
+        second.close().unwrap();
+        let pm = Pm::open(&slots.map(SlotSpec::new), &PmOptions::default()).unwrap();
+        assert!(check(&pm, &Serial, &|_| ()).unwrap().findings.is_empty());
+    }
 }

@@ -47,7 +47,8 @@ pub unsafe extern "C" fn novale_mmap(
 }
 
 /// Tells where a mapping is: *address its first byte, and *bytes how many it has, whole pages of the
-/// file's own. It is valid until novale_munmap, and not in a child of fork.
+/// file's own. It is valid until novale_munmap, of the file's own pages until novale_close too, and not
+/// in a child of fork.
 ///
 /// Returns 0. Errors: those of every call.
 #[unsafe(no_mangle)]
@@ -60,7 +61,11 @@ pub unsafe extern "C" fn novale_map_address(
     unsafe {
         call(|caller| {
             let (at, len) = match &caller.handle(map)?.mapped {
-                Mapped::Own(map) => (map.as_ptr(), map.len()),
+                Mapped::Own(map) => {
+                    // Of a pool that is closed there is none.
+                    map.load(0, &mut [])?;
+                    (map.as_ptr(), map.len())
+                }
                 Mapped::Replica(replica) => {
                     let mut replica = replica.lock().unwrap_or_else(PoisonError::into_inner);
                     (replica.as_mut_ptr(), replica.len())

@@ -151,9 +151,10 @@ pub unsafe extern "C" fn novale_open(
 }
 
 /// Leaves a pool, and closes it where nobody else has it. Calls on it and on its files must have
-/// returned. Files and directories that are still open are cut off: calls on them fail with
-/// -ESHUTDOWN, and they are to be closed all the same. After this, whatever it returns but -EINVAL,
-/// -EBADF or -ESHUTDOWN, the pointer is dead.
+/// returned. Files, directories and mappings that are still open are cut off: calls on them fail with
+/// -ESHUTDOWN, and they are to be closed all the same. At the address of a mapping of a file's own
+/// pages nothing is any more: who loads or stores there gets SIGSEGV. After this, whatever it returns
+/// but -EINVAL, -EBADF or -ESHUTDOWN, the pointer is dead.
 ///
 /// Returns 0. Errors: -EINVAL, -EBADF, -ESHUTDOWN (see above), and -EIO or -EUCLEAN where the pool
 /// could not be closed in order: nothing is lost, the next opening recovers it.

@@ -465,6 +465,8 @@ impl Fs {
     pub(crate) fn leave(&self) -> Result<bool> {
         let arena = self.arena();
         let me = self.client.info();
+        // Pages that are held no more can be other files'. Where one stays mapped, all of them stay held.
+        self.pm.end_windows().map_err(|_| Error::NoMemory)?;
         let given_back = self.give_back_own_holds(&me);
         if self.pm.lacking() == 0 {
             given_back?;

@@ -398,11 +398,13 @@ impl Fs {
 
     /// Closes the pool in order: what clients hold goes back to the allocator, whose state is
     /// saved, and the pool is marked clean. Every later call fails with [`Error::Closed`]; calls
-    /// in flight must have returned. While other clients are attached this one only leaves.
+    /// in flight must have returned. While other clients are attached this one only leaves. What the
+    /// pool's windows show ends first ([`Pm::end_windows`](novale_pm::Pm::end_windows)).
     ///
     /// # Errors
     /// [`Error::Closed`] when it is closed already; others leave the pool unclean, to be recovered
-    /// at the next opening.
+    /// at the next opening. [`Error::NoMemory`] where a window can't be ended: this client has all that
+    /// it held until its process ends.
     pub fn close(&self) -> Result<()> {
         use std::sync::atomic::Ordering;
         let failed = self.failed_slots();

@@ -180,8 +180,14 @@ impl Fs {
         self.options.form.is_single(summed, self.summed_bytes_max)
     }
 
+    /// Whether this client has left, or is about to ([`Fs::close`]).
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
     pub(crate) fn check_open(&self) -> Result<()> {
-        if self.closed.load(Ordering::Acquire) { Err(Error::Closed) } else { Ok(()) }
+        if self.is_closed() { Err(Error::Closed) } else { Ok(()) }
     }
 
     pub(crate) fn env<'a>(&'a self, call: &'a Call<'a>) -> PageSource<'a> {
