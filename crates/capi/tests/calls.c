@@ -399,12 +399,21 @@ static void mappings(novale_t *pool)
     char text[16] = "";
     void *at = NULL;
     size_t bytes = 0;
+    novale_stat_t stat;
     novale_map_t *map = NULL, *other = NULL;
     novale_file_t *file = file_of(pool, "/mapped", O_RDWR | O_CREAT | O_EXCL);
     IS(novale_mmap(file, 0, 4096, 0, &map), -EINVAL);
     IS(novale_ftruncate(file, 10000), 0);
     IS(novale_mmap(file, 1, 10, 0, &map), -EINVAL);
     IS(novale_mmap(file, 0, 10, 7, &map), -EINVAL);
+    IS(novale_mmap(file, 0, (size_t)1 << 46, NOVALE_MAP_ATOMIC, &map), -ENOMEM);
+    IS(novale_mmap(file, 0, SIZE_MAX, NOVALE_MAP_ATOMIC, &map), -EINVAL);
+    IS(novale_mmap(file, 0, SIZE_MAX, 0, &map), -EINVAL);
+    IS(novale_mmap(file, 4096, 8193, 0, &map), -EINVAL);
+    IS(map == NULL, 1);
+    /* No hole has got a page. */
+    IS(novale_fstat(file, &stat), 0);
+    IS(stat.blocks, 0);
     IS(novale_mmap(file, 0, 10000, NOVALE_MAP_ATOMIC, &other), 0);
     IS(novale_map_address(other, &at, &bytes), 0);
     IS(bytes, 10000);

@@ -205,7 +205,8 @@ impl File {
     /// seen first.
     pub(crate) fn read_to_end(&self) -> Result<Vec<u8>> {
         let size = usize::try_from(self.attr()?.size).map_err(|_| FsError::TooLarge)?;
-        let mut all = vec![0; size];
+        let mut all = vectored::room(Some(size))?;
+        all.resize(size, 0);
         let mut filled = 0;
         while let Some(rest) = all.get_mut(filled..).filter(|rest| !rest.is_empty()) {
             let bytes = self.read(rest)?;

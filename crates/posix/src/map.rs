@@ -7,6 +7,7 @@ use novale_core::{Error as FsError, HoldId, MappedRun, Piece, SourceRun};
 use novale_pm::Window;
 
 use crate::room::with_room;
+use crate::vectored::room;
 use crate::{Error, File, Result};
 
 const PAGE: u64 = 4096;
@@ -42,13 +43,20 @@ impl File {
         if !offset.is_multiple_of(PAGE) || len == 0 {
             return Err(FsError::Invalid("a mapping that begins within a page").into());
         }
-        let generation = self.attr()?.generation;
+        let (first, pages) = (offset / PAGE, len.div_ceil(PAGE));
+        let beyond = FsError::Invalid("a mapping beyond the end of the file");
+        let attr = self.attr()?;
+        // Before holes get pages.
+        if first + pages > attr.size.div_ceil(PAGE) {
+            return Err(beyond.into());
+        }
+        let generation = attr.generation;
         let hold = shared.fs.map_hold(&shared.ctx(), ino, generation)?.ok_or(FsError::Stale)?;
         let mut map = Map { window: None, file: self.clone(), hold, offset, runs: Vec::new() };
-        let (first, pages) = (offset / PAGE, len.div_ceil(PAGE));
         let runs = shared.fs.map_pages(&shared.ctx(), hold, first, pages)?;
         if runs.iter().map(|run| run.pages).sum::<u64>() != pages {
-            return Err(FsError::Invalid("a mapping beyond the end of the file").into());
+            // It was cut short meanwhile.
+            return Err(beyond.into());
         }
         let pieces: Vec<_> = runs.iter().map(|run| (run.addr, run.pages * PAGE)).collect();
         map.window = Some(shared.fs.pm().window(&pieces).map_err(Error::NotMapped)?);
@@ -67,7 +75,11 @@ impl File {
     /// # Errors
     /// `EINVAL` beyond the end of the mapping; those of [`File::write_at`].
     pub fn write_from(&self, offset: u64, map: &Map, range: Range<usize>) -> Result<usize> {
-        let mut bytes = vec![0; range.len()];
+        if range.end > map.len() {
+            return Err(FsError::Invalid("bytes beyond the end of a mapping").into());
+        }
+        let mut bytes = room(Some(range.len()))?;
+        bytes.resize(range.len(), 0);
         map.load(range.start, &mut bytes)?;
         let shared = self.before_write_at(&bytes)?;
         let of_file = map.offset + range.start as u64..map.offset + range.end as u64;
@@ -82,11 +94,14 @@ impl File {
     /// alone until [`Replica::publish`]. It takes memory twice its length.
     ///
     /// # Errors
-    /// `EBADF` unless the file is open for reading and writing; those of reading it.
+    /// `EBADF` unless the file is open for reading and writing; `ENOMEM`, and `EINVAL` for more than
+    /// there can be; those of reading it.
     pub fn map_atomic(&self, offset: u64, len: u64) -> Result<Replica> {
         self.mappable()?;
         let len = usize::try_from(len).map_err(|_| FsError::TooLarge)?;
-        let mut base = vec![0; len];
+        // Both before either is filled, which takes memory that is only promised until then.
+        let (mut base, mut bytes) = (room(Some(len))?, room(Some(len))?);
+        base.resize(len, 0);
         let mut filled = 0;
         while let Some(rest) = base.get_mut(filled..).filter(|rest| !rest.is_empty()) {
             match self.read_at(offset + filled as u64, rest)? {
@@ -94,7 +109,8 @@ impl File {
                 bytes => filled += bytes,
             }
         }
-        Ok(Replica { bytes: base.clone(), base, file: self.clone(), offset })
+        bytes.extend_from_slice(&base);
+        Ok(Replica { bytes, base, file: self.clone(), offset })
     }
 }
 

@@ -6,10 +6,10 @@ use novale_core::Error as FsError;
 
 use crate::Result;
 
-/// Room for `len` bytes, which a caller's buffers may make more than there is.
-fn room(len: Option<usize>) -> Result<Vec<u8>> {
+/// Room for `len` bytes, which a caller may have made more than there is.
+pub(crate) fn room(len: Option<usize>) -> Result<Vec<u8>> {
     let len = len.filter(|len| isize::try_from(*len).is_ok());
-    let len = len.ok_or(FsError::Invalid("buffers of more than 2^63 - 1 bytes together"))?;
+    let len = len.ok_or(FsError::Invalid("more than 2^63 - 1 bytes"))?;
     let mut all = Vec::new();
     all.try_reserve_exact(len).map_err(|_| FsError::NoMemory)?;
     Ok(all)

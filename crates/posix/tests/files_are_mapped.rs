@@ -101,6 +101,35 @@ fn what_is_written_from_a_mapping_is_its_own_log() {
     files.close().unwrap();
 }
 
+#[test]
+fn what_is_too_long_is_refused_and_changes_nothing() {
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let slots = [folder.path().join("pool")];
+    make_pool(&slots, &MakePool { slot_bytes: Some(16 << 20), ..MakePool::default() }).unwrap();
+    let pool = Pool::open(&slots).unwrap();
+    let file = pool.open_file("/f", &read_write()).unwrap();
+    file.set_len(3 * PAGE as u64).unwrap();
+    let number = |error: Error| error.errno();
+    for (offset, len) in [(0, 3 * PAGE + 1), (2 * PAGE, 2 * PAGE), (PAGE, usize::MAX)] {
+        let map = file.map(offset as u64, len as u64);
+        assert_eq!(map.err().map(number), Some(libc::EINVAL));
+    }
+    assert_eq!(file.attr().unwrap().blocks, 0, "a hole has got a page");
+    let replica = |len| file.map_atomic(0, len).err().map(number);
+    assert_eq!(replica(1 << 46), Some(libc::ENOMEM));
+    assert_eq!(replica(u64::MAX), Some(libc::EINVAL));
+    let map = file.map(0, 3 * PAGE as u64).unwrap();
+    for end in [1 << 46, usize::MAX] {
+        let written = file.write_from(0, &map, 1..end);
+        assert_eq!(written.err().map(number), Some(libc::EINVAL));
+    }
+    drop(map);
+    file.set_len(1 << 46).unwrap();
+    assert_eq!(pool.read_file("/f").err().map(number), Some(libc::ENOMEM));
+    drop(file);
+    pool.close().unwrap();
+}
+
 /// Once the pool is closed the pages are held no more, and can be other files'.
 #[test]
 fn a_mapping_ends_with_its_pool() {
