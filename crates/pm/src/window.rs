@@ -162,6 +162,12 @@ impl Window {
         !*self.range.shows.read().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether this process has made it: in a child of fork it shows nothing, and is not to be used.
+    #[must_use]
+    pub fn is_of_this_process(&self) -> bool {
+        self.range.process == process::id()
+    }
+
     /// Fills `into` with the bytes from `offset` on; false, and nothing, where they are not all in it, or
     /// it has ended.
     #[must_use]
@@ -186,8 +192,8 @@ impl Window {
 
 impl Drop for Window {
     fn drop(&mut self) {
-        let Range { base, len, process, .. } = *self.range;
-        if process != process::id() {
+        let Range { base, len, .. } = *self.range;
+        if !self.is_of_this_process() {
             return;
         }
         self.all.with(|all| {

@@ -172,6 +172,10 @@ impl Map {
 
 impl Drop for Map {
     fn drop(&mut self) {
+        // The pages are its parent's, who has them mapped still.
+        if self.window.as_ref().is_some_and(|window| !window.is_of_this_process()) {
+            return;
+        }
         // Nobody may reach the pages once they can be another file's.
         drop(self.window.take());
         let shared = self.file.shared();

@@ -2,8 +2,9 @@
 
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
+use std::process;
 
-use novale_core::OpenOptions;
+use novale_core::{Error as FsError, OpenOptions};
 use novale_pm::survive_failing_slots;
 use rustix::thread::{Timespec, nanosleep};
 
@@ -39,10 +40,14 @@ fn patiently<T>(mut open: impl FnMut() -> Result<T, JoinError>) -> Result<T, Joi
 /// A pool that this process uses, alone or beside others, and its files.
 ///
 /// Dropping it leaves the pool as [`Pool::close`] does, and tells nobody of failures.
+///
+/// It is of the process that opened it: a child made by `fork` opens its own. One that closes or drops its
+/// parent's leaves the parent what it has.
 #[derive(Debug)]
 pub struct Pool {
     files: Files,
     joined: Joined,
+    process: u32,
     left: bool,
 }
 
@@ -73,7 +78,7 @@ impl Pool {
         let joined = patiently(|| join::open(&slots, opening, &AllCpus, &|_| ()))?;
         let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
         let files = Files::new(joined.fs.clone()).owner(uid.as_raw(), gid.as_raw());
-        Ok(Self { files, joined, left: false })
+        Ok(Self { files, joined, process: process::id(), left: false })
     }
 
     /// Leaves the pool, and closes it where nobody else has it. Files that are still open are cut off:
@@ -82,9 +87,16 @@ impl Pool {
     ///
     /// # Errors
     /// Those of [`novale_core::Fs::close`]: what was written is there all the same, and the next opening
-    /// recovers the pool.
+    /// recovers the pool. `ESHUTDOWN` in a child of the process that opened it: it stays open there.
     pub fn close(mut self) -> Result<()> {
         self.left = true;
+        self.leave()
+    }
+
+    fn leave(&self) -> Result<()> {
+        if self.process != process::id() {
+            return Err(FsError::Closed.into());
+        }
         Ok(self.joined.close()?)
     }
 }
@@ -100,7 +112,7 @@ impl Deref for Pool {
 impl Drop for Pool {
     fn drop(&mut self) {
         if !self.left {
-            self.joined.close().unwrap_or_default();
+            self.leave().unwrap_or_default();
         }
     }
 }
