@@ -48,7 +48,7 @@ mod tasks {
     use super::*;
 
     /// A file of so many pages of sevens, and a shared mapping of it.
-    fn mapped(pages: usize) -> (File, &'static mut [u8]) {
+    fn mapped<'a>(pages: usize) -> (File, &'a mut [u8]) {
         let path = PathBuf::from(std::env::var_os(PLACE).unwrap()).join("file");
         fs::write(&path, vec![7; pages * PAGE]).unwrap();
         let file = File::options().read(true).write(true).open(path).unwrap();
