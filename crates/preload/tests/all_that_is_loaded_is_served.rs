@@ -152,6 +152,7 @@ mod tasks {
     use crate::harness::PLACE;
 
     type Put = extern "C" fn(i32, *const u8, i64) -> i64;
+    type Get = extern "C" fn(i32, *mut u8, usize) -> i64;
 
     fn place(name: &str) -> PathBuf {
         Path::new(&std::env::var_os(PLACE).unwrap()).join("d").join(name)
@@ -316,7 +317,6 @@ mod tasks {
             );
             let folder = tempfile::tempdir().unwrap();
             let Some(get) = function(folder.path(), name, &source) else { return };
-            type Get = extern "C" fn(i32, *mut u8, usize) -> i64;
             let get = unsafe { std::mem::transmute::<*mut libc::c_void, Get>(get) };
             let mut back = [0; 4];
             let kernels = tempfile::tempfile().unwrap();

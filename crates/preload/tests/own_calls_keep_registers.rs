@@ -119,7 +119,7 @@ mod tasks {
     }
 
     fn state(flags: u64) -> State {
-        let value = |at: usize| 0x0123_4567_89ab_cdef_u64.rotate_left(at as u32) ^ at as u64;
+        let value = |at: usize| 0x0123_4567_89ab_cdef_u64.wrapping_mul(2 * at as u64 + 1);
         let vectors = std::array::from_fn(|at| std::array::from_fn(|part| value(8 * at + part)));
         State { vectors, masks: std::array::from_fn(|at| value(300 + at)), flags: flags | SET }
     }
@@ -130,8 +130,8 @@ mod tasks {
     /// Writes, and comes back with what it went with. Allocates nothing: a handler calls it.
     fn writes(file: &File, flags: u64) {
         let (before, mut after) = (state(flags), state(flags));
-        let (write, _) = widest();
-        let wrote = unsafe { write(file.as_raw_fd(), TEXT.as_ptr(), TEXT.len(), &raw mut after) };
+        let (call, _) = widest();
+        let wrote = unsafe { call(file.as_raw_fd(), TEXT.as_ptr(), TEXT.len(), &raw mut after) };
         assert_eq!(usize::try_from(wrote), Ok(TEXT.len()));
         for (at, (before, after)) in before.vectors.iter().zip(&after.vectors).enumerate() {
             assert_eq!(before, after, "vector {at}");

@@ -42,8 +42,8 @@ pub(crate) fn begin() {
     let enabled: u32;
     // SAFETY: the kernel has enabled the instruction, which reads a register of the processor's.
     unsafe {
-        asm!("xgetbv", in("ecx") 0, out("eax") enabled, out("edx") _, options(nomem, nostack))
-    };
+        asm!("xgetbv", in("ecx") 0, out("eax") enabled, out("edx") _, options(nomem, nostack));
+    }
     let parts = enabled & VECTORS;
     let is_compact = __cpuid_count(LEAF, 1).eax & HAS_XSAVEC != 0;
     let bytes = if !is_compact {
