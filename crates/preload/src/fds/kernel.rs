@@ -21,6 +21,7 @@ use crate::base::sys::{Ret, fail, sys};
 use crate::fds::quiet::{BRIEFLY, Quiet};
 use crate::fds::table::{self, DIRECTORY, IN_KERNEL, InUse, MAPPED, SHARED};
 use crate::fds::{forget, locks, quiet, shown};
+use crate::mounts::again::{self, There};
 use crate::mounts::kept;
 use crate::mounts::places::{self, NoPath};
 use crate::mounts::{self, Mount, ctx};
@@ -41,6 +42,8 @@ const DIRECTORIES: i32 = libc::O_DIRECTORY | libc::O_PATH;
 const ATTEMPTS: u32 = 8;
 /// What is said of a directory whose path is longer than a path may be.
 const DEEP: Ret = fail(libc::ENAMETOOLONG);
+/// What is said where the mount is gone that a file or a directory was opened in.
+const GONE: Ret = fail(libc::ESTALE);
 /// Openings of what others close meanwhile.
 const OPENINGS: u32 = 64;
 /// Times that the kernel is asked for a file's length, at most.
@@ -59,6 +62,7 @@ pub(crate) fn elsewhere() {
     let _taking = TAKING.lock();
     for mount in mounts::all() {
         close(&mount.root);
+        close(&mount.former_root);
     }
 }
 
@@ -138,13 +142,9 @@ fn original(mount: usize) -> Result<i32, Ret> {
     if let Some(fd) = there() {
         return Ok(fd);
     }
-    let mut path = known.target.clone();
-    path.push(0);
+    let path = [known.target.as_slice(), b"\0"].concat();
     // It keeps the mount from going; but calls would start from it as from a directory.
-    let root = keep(|| {
-        let flags = libc::O_PATH | libc::O_CLOEXEC;
-        sys!(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, 0)
-    })?;
+    let root = keep_root(&path)?;
     let link = keep(|| {
         let flags = libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC;
         sys!(libc::SYS_openat, libc::AT_FDCWD, c"/proc/thread-self/exe".as_ptr(), flags, 0)
@@ -159,6 +159,58 @@ fn original(mount: usize) -> Result<i32, Ret> {
     let original = link.unwrap_or(root);
     known.original.store(original, Ordering::Release);
     Ok(original)
+}
+
+/// Opens what lies at a mount point, a path with a NUL.
+fn keep_root(path: &[u8]) -> Result<i32, Ret> {
+    let flags = libc::O_PATH | libc::O_CLOEXEC;
+    keep(|| sys!(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, 0))
+}
+
+/// Whether the pool is mounted at its mount point. Where that is another mount than before, since a daemon was killed,
+/// its root is kept from here on; the first one's stays, as the working directory may be in that mount.
+fn is_there(mount: usize) -> bool {
+    let (Some(there), Some(known)) = (again::there(mount), mounts::all().get(mount)) else {
+        return false;
+    };
+    if there == There::Next
+        && let Ok(root) = keep_root(&[known.target.as_slice(), b"\0"].concat())
+    {
+        let before = known.root.swap(root, Ordering::AcqRel);
+        let former = &known.former_root;
+        if former.compare_exchange(0, before, Ordering::AcqRel, Ordering::Acquire).is_err() {
+            close(&AtomicI32::new(before));
+        }
+        if left::has_all() {
+            close(&known.root);
+        }
+    }
+    true
+}
+
+/// Makes a call by a path below a mount's root: from the descriptor that keeps the mount, whatever lies at the mount
+/// point by now. Where that leads nowhere any more, by the mount point, if `there` finds the pool there.
+fn below(
+    (mount, target): (usize, &[u8]),
+    path: &[u8],
+    there: fn(usize) -> bool,
+    call: impl Fn(i32, &[u8]) -> Ret,
+) -> Ret {
+    let root = mounts::all().get(mount).map_or(0, |known| known.root.load(Ordering::Acquire));
+    let done = if root == 0 { GONE } else { call(root, &[path, b"\0"].concat()) };
+    if !is_gone(done) {
+        return done;
+    }
+    if !there(mount) {
+        return GONE;
+    }
+    let done = call(libc::AT_FDCWD, &[target, b"/", path, b"\0"].concat());
+    if done == GONE { fail(libc::ENOENT) } else { done }
+}
+
+/// Whether an answer says that a mount is not there any more: of one whose daemon is dead, too.
+fn is_gone(answer: Ret) -> bool {
+    [libc::ESTALE, libc::ENOTCONN, libc::ECONNABORTED, libc::EBADF].map(fail).contains(&answer)
 }
 
 /// Opens a descriptor where this library's own are. Another thread of the program that closes numbers
@@ -285,19 +337,41 @@ fn open(target: &[u8], description: &InUse) -> Ret {
     if description.is(DIRECTORY) {
         return open_directory(target, description);
     }
-    open_file(target, description)
+    let fd = open_file(target, description, is_there);
+    if fd < 0 {
+        numbers::freed_any();
+    }
+    fd
 }
 
 /// Opens a file through the mount, by its inode number.
-fn open_file(target: &[u8], file: &InUse) -> Ret {
-    let path =
-        [target, b"/", by_number::DIRECTORY.as_bytes(), b"/", &shown::name_by_number(file), b"\0"]
-            .concat();
+fn open_file(target: &[u8], file: &InUse, there: fn(usize) -> bool) -> Ret {
     let flags = file.flags() & KEPT | libc::O_CLOEXEC;
-    let fd = sys!(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, 0);
-    // The kernel would remember the name, and with it the inode, when it is closed and removed.
-    sys!(libc::SYS_unlink, path.as_ptr());
-    fd
+    open_by_number(locks::file_of(file), target, &shown::name_by_number(file), (flags, there))
+}
+
+/// Opens the file that the mount has by a name among the numbers. What lies at that name in another mount, or where
+/// none is any more, is not the file: another pool's with the same number, or whatever a link there leads to.
+fn open_by_number(
+    (mount, ino): (usize, Ino),
+    target: &[u8],
+    name: &[u8],
+    (flags, there): (i32, fn(usize) -> bool),
+) -> Ret {
+    let path = [by_number::DIRECTORY.as_bytes(), b"/", name].concat();
+    below((mount, target), &path, there, |dir, path| {
+        let fd = sys!(libc::SYS_openat, dir, path.as_ptr(), flags, 0);
+        if fd < 0 {
+            return fd;
+        }
+        // Of one that another thread has closed by now the caller finds that.
+        if again::own_inode(mount, fd) != Some(ino) && sys!(libc::SYS_close, fd) == 0 {
+            return GONE;
+        }
+        // The kernel would remember the name, and with it the inode, when it is closed and removed.
+        sys!(libc::SYS_unlinkat, dir, path.as_ptr(), 0);
+        fd
+    })
 }
 
 /// Opens a file in the place of its own placeholder, where the program has no number left: an error, or
@@ -308,7 +382,8 @@ fn open_in_place(target: &[u8], original: i32, file: &InUse) -> Ret {
     table::each_of(file, |fd, stays| _ = lowest.get_or_insert((fd, stays)));
     let Some((fd, stays)) = lowest else { return fail(libc::EMFILE) };
     sys!(libc::SYS_close, fd);
-    let opened = open_file(target, file);
+    // Another mount would be looked for by who may take a number.
+    let opened = open_file(target, file, again::is_there_still);
     let source = if opened < 0 { i64::from(original) } else { opened };
     if opened != i64::from(fd) {
         // It is free, unless another thread makes a descriptor without libc at this moment.
@@ -338,22 +413,33 @@ fn open_directory(target: &[u8], directory: &InUse) -> Ret {
                 return open_removed(target, directory, asked);
             }
             Err(NoPath::Moved) => continue,
-            Ok(path) => [target, &path, b"\0"].concat(),
+            Ok(path) => path,
         };
-        if path.len() > PATH_MAX {
+        if target.len() + path.len() >= PATH_MAX {
             return DEEP;
         }
-        let open = |flags| open_same(directory, libc::AT_FDCWD, path.as_ptr(), flags);
-        let Some(fd) = open(if is_safe { asked } else { plain | libc::O_PATH }) else { continue };
-        if is_safe {
+        let path = path.strip_prefix(b"/").unwrap_or(b".");
+        let open = |flags| {
+            let same = |dir, path: &[u8]| open_same(directory, dir, path, flags);
+            below((directory.mount(), target), path, is_there, same)
+        };
+        let fd = open(if is_safe { asked } else { plain | libc::O_PATH });
+        // None of these passes as others move directories.
+        if is_safe && fd >= 0 || is_gone(fd) || fd == fail(libc::EMFILE) {
             return fd;
         }
-        let again = open_same(directory, fd as i32, c".".as_ptr().cast(), asked);
+        if fd < 0 {
+            continue;
+        }
+        let mut again = open_same(directory, fd as i32, b".\0", asked);
         sys!(libc::SYS_close, fd);
         numbers::freed_any();
         // Who may not search it can't start from it.
-        if let Some(fd) = again.or_else(|| open(plain)) {
-            return fd;
+        if again < 0 {
+            again = open(plain);
+        }
+        if again >= 0 {
+            return again;
         }
     }
     gone
@@ -362,28 +448,36 @@ fn open_directory(target: &[u8], directory: &InUse) -> Ret {
 /// Opens a directory that was removed while it is open, by its number.
 fn open_removed(target: &[u8], directory: &InUse, asked: i32) -> Ret {
     let name = by_number::name(directory.ino(), directory.generation.load(Ordering::Relaxed));
-    let path =
-        [target, b"/", by_number::DIRECTORY.as_bytes(), b"/", name.as_bytes(), b"\0"].concat();
-    let open = |_| open_same(directory, libc::AT_FDCWD, path.as_ptr(), asked | libc::O_DIRECTORY);
+    let path = [by_number::DIRECTORY.as_bytes(), b"/", name.as_bytes()].concat();
+    let at = (directory.mount(), target);
+    let same = |dir, path: &[u8]| open_same(directory, dir, path, asked | libc::O_DIRECTORY);
+    let open = |_| Some(below(at, &path, is_there, same)).filter(|fd| *fd >= 0);
     // Who does the same may take the name away before it is opened.
     let fd = (0..ATTEMPTS).find_map(open);
     // It is removed to the kernel, too, which makes nothing in it.
-    sys!(libc::SYS_rmdir, path.as_ptr());
+    let remove =
+        |dir, path: &[u8]| sys!(libc::SYS_unlinkat, dir, path.as_ptr(), libc::AT_REMOVEDIR);
+    if fd.is_some() {
+        below(at, &path, again::is_there_still, remove);
+    }
     fd.unwrap_or(fail(libc::ENOENT))
 }
 
-/// Opens a path that leads to a directory; `None` where it does not, or not any more.
-fn open_same(directory: &InUse, dir: i32, path: *const u8, flags: i32) -> Option<Ret> {
-    let fd = sys!(libc::SYS_openat, dir, path, flags | libc::O_CLOEXEC, 0);
+/// Opens a path, with a NUL, that leads to a directory: an error where it does not, or not any more, [`GONE`] where it
+/// leads out of the mount.
+fn open_same(directory: &InUse, dir: i32, path: &[u8], flags: i32) -> Ret {
+    let fd = sys!(libc::SYS_openat, dir, path.as_ptr(), flags | libc::O_CLOEXEC, 0);
     if fd < 0 {
-        return None;
+        return fd;
     }
-    if mounts::inode_of(directory.mount(), fd) == Some(directory.ino()) {
-        return Some(fd);
+    let found = again::own_inode(directory.mount(), fd);
+    if found == Some(directory.ino()) {
+        return fd;
     }
-    sys!(libc::SYS_close, fd);
+    // Another thread may have closed it.
+    let is_elsewhere = sys!(libc::SYS_close, fd) == 0 && found.is_none();
     numbers::freed_any();
-    None
+    if is_elsewhere { GONE } else { fail(libc::ENOENT) }
 }
 
 /// Takes the directory that a call of the kernel's starts from, if it is one served here.
@@ -463,20 +557,18 @@ pub(crate) fn ask(mount: usize, ino: Ino) -> Option<bool> {
 /// it asks for it when a path leads to the file, and not for a page of a mapping, which it would say lies
 /// beyond the end.
 pub(crate) fn tell_length(mount: usize, ino: Ino, generation: u32) {
-    let Some(path) = path_by_number(mount, ino, generation) else { return };
-    // Twice: see `know_length`.
-    ask_length(libc::AT_FDCWD, path.as_ptr(), 0);
-    ask_length(libc::AT_FDCWD, path.as_ptr(), 0);
-    sys!(libc::SYS_unlink, path.as_ptr());
-}
-
-/// The path by which the kernel opens a file by its number alone.
-fn path_by_number(mount: usize, ino: Ino, generation: u32) -> Option<Vec<u8>> {
-    let target = &mounts::all().get(mount)?.target;
+    let Some(known) = mounts::all().get(mount) else { return };
     let name = by_number::name(ino, generation);
-    Some(
-        [target, &b"/"[..], by_number::DIRECTORY.as_bytes(), b"/", name.as_bytes(), b"\0"].concat(),
-    )
+    let path = [by_number::DIRECTORY.as_bytes(), b"/", name.as_bytes()].concat();
+    below((mount, &known.target), &path, again::is_there_still, |dir, path| {
+        // Twice: see `know_length`.
+        ask_length(dir, path.as_ptr(), 0);
+        let told = ask_length(dir, path.as_ptr(), 0);
+        if told == 0 {
+            sys!(libc::SYS_unlinkat, dir, path.as_ptr(), 0);
+        }
+        told
+    });
 }
 
 /// A file that is open for reading through the mount, where the program may have no descriptor of it any more.
@@ -488,10 +580,10 @@ pub(crate) struct Reader {
 
 impl Reader {
     pub(crate) fn open((mount, ino): (usize, Ino), generation: u32) -> Option<Self> {
-        let path = path_by_number(mount, ino, generation)?;
+        let target = &mounts::all().get(mount)?.target;
+        let name = by_number::name(ino, generation);
         let flags = libc::O_RDONLY | libc::O_NOFOLLOW | libc::O_CLOEXEC;
-        let fd = sys!(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, 0);
-        sys!(libc::SYS_unlink, path.as_ptr());
+        let fd = open_by_number((mount, ino), target, name.as_bytes(), (flags, is_there));
         let fd = u32::try_from(fd).ok()?;
         // Twice: see `know_length`.
         length(fd.cast_signed(), libc::AT_STATX_FORCE_SYNC);
@@ -519,10 +611,10 @@ impl Drop for Reader {
     }
 }
 
-fn ask_length(dir: i32, path: *const u8, flags: i32) {
+fn ask_length(dir: i32, path: *const u8, flags: i32) -> Ret {
     let mut found = std::mem::MaybeUninit::<libc::statx>::uninit();
     let flags = flags | libc::AT_STATX_FORCE_SYNC;
-    sys!(libc::SYS_statx, dir, path, flags, libc::STATX_SIZE, found.as_mut_ptr());
+    sys!(libc::SYS_statx, dir, path, flags, libc::STATX_SIZE, found.as_mut_ptr())
 }
 
 /// Has the kernel learn how long a file is, and its mode with that. What it is told while it has been told something else in the

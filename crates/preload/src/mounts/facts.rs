@@ -56,10 +56,10 @@ pub(crate) fn look(dir: i32, path: &[u8], flags: i32) -> Option<Seen> {
     look_at(dir, path, flags, STATX_MNT_ID_UNIQUE)
 }
 
-/// Looks at what a descriptor leads to where the kernel numbers no mount for good: the mount is told by the
-/// number that may be another's one day.
-pub(crate) fn guess(fd: i32) -> Option<Seen> {
-    look_at(fd, b"\0", 0, libc::STATX_MNT_ID)
+/// As [`look`], where the kernel numbers no mount for good: the mount is told by the number that may be another's one
+/// day.
+pub(crate) fn guess(dir: i32, path: &[u8]) -> Option<Seen> {
+    look_at(dir, path, 0, libc::STATX_MNT_ID)
 }
 
 fn look_at(dir: i32, path: &[u8], flags: i32, number: u32) -> Option<Seen> {

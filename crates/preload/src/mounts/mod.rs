@@ -4,6 +4,7 @@
 //! time, and again in the child of a fork, which the records in the arena must not take for its
 //! parent: a page that the kernel wipes in children says so.
 
+pub(crate) mod again;
 pub(crate) mod facts;
 pub(crate) mod helper;
 pub(crate) mod kept;
@@ -30,6 +31,8 @@ use crate::base::settings::Variable;
 use crate::base::sys::{Ret, sys};
 use crate::base::thread::current;
 use crate::base::{begun, classes, left, report, settings};
+use crate::mounts::again::Former;
+pub(crate) use crate::mounts::again::numbers_of;
 use crate::mounts::facts::{Facts, STATX_MNT_ID_UNIQUE, Seen};
 use crate::numbers::{self, limits, words};
 
@@ -60,16 +63,20 @@ pub(crate) struct Mount {
     failed: AtomicBool,
     /// The device number that the kernel shows for its files; 0 before it is asked.
     device: AtomicU64,
-    /// The numbers that the kernel shows for the mount itself: a short one, and one of its own for ever.
-    numbers: OnceLock<[u64; 2]>,
-    /// The latter of the mount that the pool was joined by; 0 where that was not to be seen.
+    /// The numbers that the kernel shows for the mount itself: a short one, and one of its own for ever; 0 before
+    /// they are asked for.
+    numbers: [AtomicU64; 2],
+    /// The latter of the mount that the pool is used by; 0 where that was not to be seen.
     own: AtomicU64,
+    former: Former,
     /// Nothing in it may be executed.
     no_exec: AtomicBool,
     /// The descriptor that placeholders are duplicates of; 0 before there is one.
     pub(crate) original: AtomicI32,
     /// The descriptor of its root, which keeps the mount from going; 0 where there is none.
     pub(crate) root: AtomicI32,
+    /// The same of the mount that came before.
+    pub(crate) former_root: AtomicI32,
 }
 
 static MOUNTS: OnceLock<Vec<Mount>> = OnceLock::new();
@@ -111,11 +118,13 @@ fn named() -> Vec<Mount> {
             syncs: says(SYNCS),
             failed: AtomicBool::new(false),
             device: AtomicU64::new(0),
-            numbers: OnceLock::new(),
+            numbers: Default::default(),
             own: AtomicU64::new(0),
+            former: Former::default(),
             no_exec: AtomicBool::new(says(NO_EXEC)),
             original: AtomicI32::new(0),
             root: AtomicI32::new(0),
+            former_root: AtomicI32::new(0),
         })
     };
     let variable = settings::value(Variable::Mounts).unwrap_or_default();
@@ -456,20 +465,17 @@ fn served_by_mount(why: &str) {
 /// when `novale run` was called; or nobody can say. Where nothing is mounted, or a mount whose daemon is dead, the
 /// pool's programs go on.
 fn not_the_mounts(mount: &Mount, fs: &Fs) -> Option<&'static str> {
-    let path = [mount.target.as_slice(), b"\0"].concat();
-    let seen = facts::look(libc::AT_FDCWD, &path, 0);
-    let device = seen.map_or_else(|| device_of(&mount.target), |seen| seen.device);
-    let is_own = device != 0 && limits::undisturbed(|| fs.serves_mount(numbers_in(device)));
-    // Its number and the device were told by one answer.
-    mount.own.store(seen.filter(|_| is_own).map_or(0, |seen| seen.mount), Ordering::Release);
+    let (device, is_own) = mount.look(fs);
     if is_own {
         return None;
     }
+    mount.own.store(0, Ordering::Release);
     if device == 0 {
         // By a filter of calls that is older than this one, for example.
         return (device_of(b"/") == 0)
             .then_some("statx is refused here, and shows which files are the pool's");
     }
+    let path = [mount.target.as_slice(), b"\0"].concat();
     let mut found = std::mem::MaybeUninit::<libc::statfs>::zeroed();
     let got = sys!(libc::SYS_statfs, path.as_ptr(), found.as_mut_ptr());
     // SAFETY: zeroes are a valid value, which the kernel has filled.
@@ -542,12 +548,12 @@ pub(crate) struct OfMount {
 pub(crate) fn of_descriptor(fd: i32) -> Option<OfMount> {
     let (mount, seen, is_at_target) = if let Some(seen) = facts::look(fd, b"\0", 0) {
         let mount = of_seen(&seen)?;
-        let is_at_target = seen.mount == all().get(mount)?.own.load(Ordering::Acquire);
+        let is_at_target = all().get(mount)?.is_own(seen.mount);
         // What another mount shows has to be there still: see `of_seen`.
         let is_there = || facts::look(fd, b"\0", 0).is_some_and(|now| now.is(&seen));
         (is_at_target || is_there()).then_some((mount, seen, is_at_target))?
     } else {
-        let seen = facts::guess(fd)?;
+        let seen = facts::guess(fd, b"\0")?;
         let mount = with_device(seen.device)?;
         let fs = fs(mount)?;
         let is_own = limits::undisturbed(|| fs.serves_mount(numbers_in(seen.device)));
@@ -556,14 +562,6 @@ pub(crate) fn of_descriptor(fd: i32) -> Option<OfMount> {
     };
     let (ino, is_directory) = (Ino::new(seen.ino), seen.is_directory);
     Some(OfMount { mount, ino, is_directory, is_at_target })
-}
-
-/// The numbers that the kernel shows for a mount: the short one, and the one that is never given twice.
-pub(crate) fn numbers_of(mount: usize) -> [u64; 2] {
-    let Some(known) = all().get(mount) else { return [0; 2] };
-    *known
-        .numbers
-        .get_or_init(|| [libc::STATX_MNT_ID, STATX_MNT_ID_UNIQUE].map(|mask| number(known, mask)))
 }
 
 /// A number of a mount, 0 where the kernel has none.
@@ -622,7 +620,9 @@ pub(crate) fn with_device(device: u64) -> Option<usize> {
         // Once: who can't come to a mount has nothing open in it.
         (0..all().len()).for_each(|mount| _ = self::device(mount));
     }
-    let is_here = |mount: &Mount| mount.device.load(Ordering::Acquire) == device;
+    let is_here = |mount: &Mount| {
+        [&mount.device, &mount.former.device].iter().any(|of| of.load(Ordering::Acquire) == device)
+    };
     all().iter().position(is_here).filter(|_| device != 0)
 }
 
@@ -634,16 +634,16 @@ pub(crate) fn of_seen(seen: &Seen) -> Option<usize> {
     let mount = with_device(seen.device)?;
     // It is found when the pool is joined.
     fs(mount)?;
-    let own = all().get(mount)?.own.load(Ordering::Acquire);
+    let known = all().get(mount)?;
+    let own = known.own.load(Ordering::Acquire);
     let is_there = || Facts::of(own).is_some_and(|facts| facts.device == seen.device);
-    (own != 0 && (own == seen.mount || is_there())).then_some(mount)
+    (known.is_own(seen.mount) || own != 0 && is_there()).then_some(mount)
 }
 
 /// By which mount of a pool something is seen: none for the one that is known here. How others are mounted
 /// may change at any moment, so the kernel is asked each time, and judges the calls by some.
 pub(crate) fn seen_by(mount: usize, seen: &Seen) -> Result<Option<OtherMount>, JudgedByKernel> {
-    let own = all().get(mount).map(|mount| mount.own.load(Ordering::Acquire));
-    if own == Some(seen.mount) {
+    if all().get(mount).is_some_and(|mount| mount.is_own(seen.mount)) {
         return Ok(None);
     }
     // One of another namespace, by a link of a process, is none of those that are promised anything.
