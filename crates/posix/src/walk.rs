@@ -279,11 +279,9 @@ fn walk_by<'p, W: Walker>(
             }
             continue;
         }
-        if last && !slash && follow == Follow::Unseen {
-            let name = Some(last_name(&path, from - name.len()..from));
-            return Ok(Found { parent: at, name, attr: None, slash });
-        }
-        let attr = match fs.lookup(ctx, at, name) {
+        let is_unseen = last && !slash && follow == Follow::Unseen;
+        let found = if is_unseen { Err(FsError::NotFound) } else { fs.lookup(ctx, at, name) };
+        let attr = match found {
             Ok(attr) => attr,
             Err(FsError::NotFound) if last => {
                 let name = Some(last_name(&path, from - name.len()..from));
