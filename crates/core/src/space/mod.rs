@@ -601,7 +601,7 @@ impl Allocator {
     }
 
     /// Free pages that operation records keep for their next operations.
-    pub(crate) fn pages_kept(&self, arena: &Arena) -> Result<u64> {
+    pub(crate) fn pages_kept(arena: &Arena) -> Result<u64> {
         kept::count(arena)
     }
 

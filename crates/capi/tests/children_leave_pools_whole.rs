@@ -1,0 +1,46 @@
+//! Promise: a child of `fork` leaves its parent the pools that it has by this library.
+
+#![allow(clippy::unwrap_used, unsafe_code, reason = "a test of forks stops at what fails")]
+
+use novale_posix::{MakePool, OpenOptions, Pool, make_pool};
+
+const PAGE: usize = 4096;
+
+/// A child of fork has its parent's values, and is not the client that its parent is.
+#[test]
+fn a_child_that_drops_what_its_parent_has_leaves_it() {
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let slots = [folder.path().join("pool")];
+    make_pool(&slots, &MakePool { slot_bytes: Some(16 << 20), ..MakePool::default() }).unwrap();
+    let [first, second] = [(); 2].map(|()| Pool::open(&slots).unwrap());
+    first.write_file("/a", &[1; PAGE]).unwrap();
+    let file = std::mem::ManuallyDrop::new(
+        first.open_file("/a", &OpenOptions::new().read(true).write(true)).unwrap(),
+    );
+    for closes in [false, true] {
+        let map = file.map(0, PAGE as u64).unwrap();
+        // SAFETY: the child drops what no other thread has, and ends.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            drop(map);
+            let errno = if closes {
+                first.close().err().map_or(0, |error| error.errno())
+            } else {
+                drop(first);
+                0
+            };
+            // SAFETY: ends the child.
+            unsafe { libc::_exit(errno) };
+        }
+        let mut status = 0;
+        // SAFETY: the child's own status.
+        unsafe { libc::waitpid(child, &raw mut status, 0) };
+        assert_eq!(libc::WEXITSTATUS(status), if closes { libc::ESHUTDOWN } else { 0 });
+        assert_eq!(second.fs().mapped_by(file.attr().unwrap().ino).unwrap(), [std::process::id()]);
+        map.store(0, &[2; PAGE]).unwrap();
+    }
+    assert_eq!(second.read_file("/a").unwrap(), [2; PAGE]);
+    drop(std::mem::ManuallyDrop::into_inner(file));
+    first.close().unwrap();
+    second.close().unwrap();
+}
