@@ -4,7 +4,7 @@
 //! inode goes, and the name of lost+found before lost+found itself: a crash between two leaves a
 //! name too many, or counts that do not fit, which the next repair finds.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use novale_layout::{
     Entry, FileKind, FilePage, IDENTITY_VERSION, INODES_PER_CHUNK, INODES_PER_PAGE, IdentityLine,
@@ -144,12 +144,11 @@ impl Repair<'_, '_> {
         if plan.lost.is_empty() {
             return Ok(None);
         }
-        let goes = |name: &Name| {
-            plan.removed.iter().any(|removed| removed.dir == Ino::ROOT && removed.name == *name)
-        };
+        let go = plan.removed.iter().filter(|removed| removed.dir == Ino::ROOT);
+        let go: HashSet<&Name> = go.map(|removed| &removed.name).collect();
         let root = nodes.get(&Ino::ROOT).map(|node| node.names.as_slice()).unwrap_or_default();
         let kept = |text: &str| {
-            root.iter().find(|name| name.text == text.as_bytes() && !goes(name)).cloned()
+            root.iter().find(|name| name.text == text.as_bytes() && !go.contains(name)).cloned()
         };
         let mut text = LOST_AND_FOUND.to_owned();
         let mut number = 1;
@@ -333,13 +332,12 @@ impl Repair<'_, '_> {
 
 /// Names that stay and share a cookie with one that goes are added anew.
 fn readd(plan: &Plan, nodes: &BTreeMap<Ino, TreeNode>, edits: &mut BTreeMap<Ino, Edit>) {
+    let go: HashSet<(Ino, &Name)> =
+        plan.removed.iter().map(|removed| (removed.dir, &removed.name)).collect();
     for (dir, edit) in edits.iter_mut() {
         let Some(node) = nodes.get(dir) else { continue };
-        let goes = |name: &&Name| {
-            plan.removed.iter().any(|removed| removed.dir == *dir && removed.name == **name)
-        };
         let stay = node.names.iter().filter(|name| edit.deleted.contains(&name.cookie));
-        let stay: Vec<Name> = stay.filter(|name| !goes(name)).cloned().collect();
+        let stay: Vec<Name> = stay.filter(|name| !go.contains(&(*dir, name))).cloned().collect();
         edit.added.extend(stay);
     }
 }
@@ -356,14 +354,19 @@ fn nodes(all: &Gathered) -> BTreeMap<Ino, TreeNode> {
 
 /// The entries that carry out an edit; the inode's names are brought up to it.
 fn entries(inode: &mut Inode, edit: &Edit) -> Result<Vec<Entry>> {
-    let mut entries = Vec::new();
-    for cookie in &edit.deleted {
-        let of_cookie = inode.names.list.iter().find(|name| name.cookie == *cookie);
-        let (ino, generation) =
-            of_cookie.map_or((Ino::ROOT, 0), |name| (name.ino, name.generation));
-        entries.push(Entry::DentryDelete { ino, cookie: *cookie, generation });
-        inode.names.list.retain(|name| name.cookie != *cookie);
-    }
+    let mut named: BTreeMap<u64, (Ino, u32)> = BTreeMap::new();
+    inode.names.list.retain(|name| {
+        let goes = edit.deleted.contains(&name.cookie);
+        if goes {
+            named.entry(name.cookie).or_insert((name.ino, name.generation));
+        }
+        !goes
+    });
+    let delete = |cookie: &u64| {
+        let (ino, generation) = named.get(cookie).copied().unwrap_or((Ino::ROOT, 0));
+        Entry::DentryDelete { ino, cookie: *cookie, generation }
+    };
+    let mut entries: Vec<Entry> = edit.deleted.iter().map(delete).collect();
     for name in &edit.added {
         let cookie = inode.names.take_cookie();
         let text = Text::new(&name.text)

@@ -95,12 +95,14 @@ pub(super) struct Inode {
 /// The names of a directory.
 #[derive(Debug, Default, Clone)]
 pub(super) struct GatheredNames {
-    /// In the order of their cookies, then of the log.
+    /// In the order of their cookies, then of the log, once the log was read
+    /// ([`GatheredNames::settle`]).
     pub(super) list: Vec<Name>,
     /// Above every cookie in the log.
     pub(super) next_cookie: u64,
-    /// Cookies that were given up, and that the log may speak of.
-    gone: BTreeSet<u64>,
+    /// Cookies that were given up, and that the log may speak of: each with how many names had been
+    /// listed when it was last.
+    gone: BTreeMap<u64, usize>,
 }
 
 /// A log that is being gathered.
@@ -209,7 +211,7 @@ impl Fold for GatheredLog<'_> {
 }
 
 /// A name.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Name {
     pub(super) cookie: u64,
     pub(super) ino: Ino,
@@ -269,8 +271,18 @@ impl GatheredNames {
 
     fn remove(&mut self, cookie: u64) {
         self.next_cookie = self.next_cookie.max(cookie + 1);
-        self.gone.insert(cookie);
-        self.removed(cookie);
+        self.gone.insert(cookie, self.list.len());
+    }
+
+    /// Takes out the names that were removed after they were listed, all at once, and puts the others in
+    /// order.
+    fn settle(&mut self) {
+        let mut listed = 0;
+        self.list.retain(|name| {
+            listed += 1;
+            self.gone.get(&name.cookie).is_none_or(|before| listed > *before)
+        });
+        self.list.sort_by_key(|name| name.cookie);
     }
 
     /// A cookie for a new name: the next one, or the lowest that the log does not speak of.
@@ -281,13 +293,8 @@ impl GatheredNames {
             return next;
         }
         let used: BTreeSet<u64> = self.list.iter().map(|name| name.cookie).collect();
-        let is_free = |cookie: &u64| !used.contains(cookie) && !self.gone.contains(cookie);
+        let is_free = |cookie: &u64| !used.contains(cookie) && !self.gone.contains_key(cookie);
         (COOKIE_MIN..COOKIE_LIMIT).find(is_free).unwrap_or(COOKIE_MIN)
-    }
-
-    /// Takes the names of a cookie out. Lately added ones are at the end.
-    fn removed(&mut self, cookie: u64) {
-        self.list.retain(|name| name.cookie != cookie);
     }
 }
 
@@ -589,7 +596,7 @@ impl Gathered {
         let walked = replay(pm, &id, Some(identity.kind), &line, &mut log);
         // All that is older than the newest operation was read where one of its entries was.
         let owed = log.redone.owed(&id, &inode.mappings, line.size);
-        inode.names.list.sort_by_key(|name| name.cookie);
+        inode.names.settle();
         for extent in inode.copies() {
             mark(&self.marks, extent, &owner).map_err(Damage::Log)?;
         }
@@ -763,5 +770,25 @@ fn blank(ino: Ino, place: InodePlace, damage: Damage) -> Inode {
         owed: Vec::new(),
         torn_lines: Vec::new(),
         damage: Some(damage),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cookie_that_is_given_again_keeps_what_was_added_since() {
+        let mut names = GatheredNames::default();
+        let (ino, generation, kind) = (Ino::new(9), 1, FileKind::File);
+        for (cookie, text, gone) in [(18, "a", 30), (17, "b", 16), (18, "c", 18), (16, "d", 17)] {
+            names.remove(gone);
+            let name = &novale_layout::Name::new(text.as_bytes()).unwrap();
+            names.add(&NameSaid { ino, generation, kind, cookie, name });
+        }
+        names.settle();
+        let kept: Vec<&[u8]> = names.list.iter().map(|name| name.text.as_slice()).collect();
+        assert_eq!(kept, [b"d", b"c"]);
+        assert_eq!(names.take_cookie(), 31);
     }
 }
