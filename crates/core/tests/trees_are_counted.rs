@@ -269,12 +269,12 @@ fn limits_hold_for_what_grows_and_nothing_else() {
     is_over(&fs.write(&ctx(), file, 5 * 4096, &vec![3; 100_000]));
     is_over(&fs.append(&ctx(), file, b"x"));
     is_over(&fs.fallocate(&ctx(), file, Fallocate::KeepSize, 100_000, 1));
-    is_over(&attribute(b"user.x", &[1; 20_000]));
+    is_over(&attribute(b"user.x", &vec![1; 20_000]));
     // Other values in the place of old ones.
     attribute(b"user.old", &[2; 10_000]).unwrap();
     attribute(b"user.old", &[3; 9_000]).unwrap();
     attribute(b"user.beside", &[4; 10]).unwrap();
-    is_over(&attribute(b"user.old", &[1; 20_000]));
+    is_over(&attribute(b"user.old", &vec![1; 20_000]));
     assert_eq!(fs.getattr(file).unwrap().size, 5 * 4096);
     // Overwrites, also of many pages, renames, cuts and removals go on.
     fs.write(&ctx(), file, 10, &vec![4; 4 * 4096]).unwrap();
