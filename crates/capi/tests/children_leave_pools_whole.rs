@@ -17,12 +17,16 @@ fn a_child_that_drops_what_its_parent_has_leaves_it() {
     let file = std::mem::ManuallyDrop::new(
         first.open_file("/a", &OpenOptions::new().read(true).write(true)).unwrap(),
     );
+    // Held by its descriptor alone.
+    first.write_file("/nameless", b"kept").unwrap();
+    let open = first.open("/nameless", &OpenOptions::new().read(true)).unwrap();
+    first.remove_file("/nameless").unwrap();
     for closes in [false, true] {
         let map = file.map(0, PAGE as u64).unwrap();
         // SAFETY: the child drops what no other thread has, and ends.
         let child = unsafe { libc::fork() };
         if child == 0 {
-            drop(map);
+            drop((map, std::mem::ManuallyDrop::into_inner(file)));
             let errno = if closes {
                 first.close().err().map_or(0, |error| error.errno())
             } else {
@@ -40,6 +44,9 @@ fn a_child_that_drops_what_its_parent_has_leaves_it() {
         map.store(0, &[2; PAGE]).unwrap();
     }
     assert_eq!(second.read_file("/a").unwrap(), [2; PAGE]);
+    let mut bytes = [0; 4];
+    assert_eq!(first.read_at(open, 0, &mut bytes).unwrap(), 4);
+    assert_eq!(&bytes, b"kept");
     drop(std::mem::ManuallyDrop::into_inner(file));
     first.close().unwrap();
     second.close().unwrap();

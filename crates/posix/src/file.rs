@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut};
+use std::process;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use novale_core::{Attr, Error as FsError, Fallocate, Ino, Node, Place, SetAttr};
@@ -35,6 +36,10 @@ struct Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        // A child of fork has its parent's values, and no hold of its own.
+        if self.shared.process != process::id() {
+            return;
+        }
         // Nobody is left to be told; what can fail here, damage and a closed pool, fails everywhere.
         self.shared.fs.release(&self.shared.ctx(), self.ino, 1).unwrap_or_default();
     }
@@ -205,8 +210,7 @@ impl File {
     /// seen first.
     pub(crate) fn read_to_end(&self) -> Result<Vec<u8>> {
         let size = usize::try_from(self.attr()?.size).map_err(|_| FsError::TooLarge)?;
-        let mut all = vectored::room(Some(size))?;
-        all.resize(size, 0);
+        let mut all = vectored::zeros(size)?;
         let mut filled = 0;
         while let Some(rest) = all.get_mut(filled..).filter(|rest| !rest.is_empty()) {
             let bytes = self.read(rest)?;

@@ -61,7 +61,8 @@ impl Files {
     /// The same with a clock of the caller's, in nanoseconds since 1970, so that a run replays.
     #[must_use]
     pub fn with_clock(fs: Arc<Fs>, clock: impl Fn() -> i64 + Send + Sync + 'static) -> Self {
-        let shared = Shared { fs, clock: Arc::new(clock), owner: Owner::default() };
+        let (owner, process) = (Owner::default(), std::process::id());
+        let shared = Shared { fs, clock: Arc::new(clock), owner, process };
         Self { shared: Arc::new(shared), table: Table::default() }
     }
 

@@ -7,7 +7,7 @@ use novale_core::{Error as FsError, HoldId, MappedRun, Piece, SourceRun};
 use novale_pm::Window;
 
 use crate::room::with_room;
-use crate::vectored::room;
+use crate::vectored::zeros;
 use crate::{Error, File, Result};
 
 const PAGE: u64 = 4096;
@@ -78,8 +78,7 @@ impl File {
         if range.end > map.len() {
             return Err(FsError::Invalid("bytes beyond the end of a mapping").into());
         }
-        let mut bytes = room(Some(range.len()))?;
-        bytes.resize(range.len(), 0);
+        let mut bytes = zeros(range.len())?;
         map.load(range.start, &mut bytes)?;
         let shared = self.before_write_at(&bytes)?;
         let of_file = map.offset + range.start as u64..map.offset + range.end as u64;
@@ -100,8 +99,7 @@ impl File {
         self.mappable()?;
         let len = usize::try_from(len).map_err(|_| FsError::TooLarge)?;
         // Both before either is filled, which takes memory that is only promised until then.
-        let (mut base, mut bytes) = (room(Some(len))?, room(Some(len))?);
-        base.resize(len, 0);
+        let (mut base, mut bytes) = (zeros(len)?, zeros(len)?);
         let mut filled = 0;
         while let Some(rest) = base.get_mut(filled..).filter(|rest| !rest.is_empty()) {
             match self.read_at(offset + filled as u64, rest)? {
@@ -109,7 +107,7 @@ impl File {
                 bytes => filled += bytes,
             }
         }
-        bytes.extend_from_slice(&base);
+        bytes.copy_from_slice(&base);
         Ok(Replica { bytes, base, file: self.clone(), offset })
     }
 }

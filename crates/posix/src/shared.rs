@@ -16,6 +16,8 @@ pub(crate) struct Shared {
     pub(crate) fs: Arc<Fs>,
     pub(crate) clock: Clock,
     pub(crate) owner: Owner,
+    /// Whose holds its files have.
+    pub(crate) process: u32,
 }
 
 impl Shared {

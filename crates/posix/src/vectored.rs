@@ -6,8 +6,14 @@ use novale_core::Error as FsError;
 
 use crate::Result;
 
+/// So many zeros, in memory that is not touched before they are written to.
+pub(crate) fn zeros(len: usize) -> Result<Vec<u8>> {
+    drop(room(Some(len))?);
+    Ok(vec![0; len])
+}
+
 /// Room for `len` bytes, which a caller may have made more than there is.
-pub(crate) fn room(len: Option<usize>) -> Result<Vec<u8>> {
+fn room(len: Option<usize>) -> Result<Vec<u8>> {
     let len = len.filter(|len| isize::try_from(*len).is_ok());
     let len = len.ok_or(FsError::Invalid("more than 2^63 - 1 bytes"))?;
     let mut all = Vec::new();

@@ -124,7 +124,7 @@ fn what_is_too_long_is_refused_and_changes_nothing() {
         assert_eq!(written.err().map(number), Some(libc::EINVAL));
     }
     drop(map);
-    file.set_len(1 << 46).unwrap();
+    file.set_len(1 << 47).unwrap();
     assert_eq!(pool.read_file("/f").err().map(number), Some(libc::ENOMEM));
     drop(file);
     pool.close().unwrap();

@@ -232,10 +232,10 @@ mod tasks {
         unsafe {
             let mut one: libc::cpu_set_t = std::mem::zeroed();
             libc::CPU_SET(usize::try_from(libc::sched_getcpu()).unwrap(), &mut one);
-            libc::sched_setaffinity(0, size_of_val(&one), &raw const one);
+            assert_eq!(libc::sched_setaffinity(0, size_of_val(&one), &raw const one), 0);
             let first = libc::sched_param { sched_priority: 1 };
             let how = libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK;
-            libc::sched_setscheduler(0, how, &raw const first);
+            assert_eq!(libc::sched_setscheduler(0, how, &raw const first), 0);
         }
     }
 

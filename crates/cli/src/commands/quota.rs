@@ -47,13 +47,13 @@ fn set(args: &QuotaSetArgs) -> Result<()> {
     if args.space.is_none() && args.inodes.is_none() {
         bail!("give a limit: --space SIZE, --inodes NUMBER, or none for either");
     }
-    let (from, own) = (project(dir)?, own_number(dir)?);
+    let (view, from, own) = (View::of(dir)?, project(dir)?, own_number(dir)?);
     if from != own {
         put(dir, PROJECT, &own.to_string())?;
     }
     // What an earlier call was interrupted in is gone on with. What is made meanwhile is in the tree.
     let parents = parent_tree(dir)?;
-    let moved = move_below(dir, parents, own);
+    let moved = move_below(dir, &view, (parents, own));
     let old = quota(dir)?;
     let pages = args.space.map_or(old.pages_max, |limit| limit.0.div_ceil(PAGE));
     let inodes = args.inodes.map_or(old.inodes_max, |limit| limit.0);
@@ -69,9 +69,10 @@ fn clear(args: &QuotaClearArgs) -> Result<()> {
     if project(dir)? != own {
         bail!("{}: not the top of a tree with a quota", dir.display());
     }
+    let view = View::of(dir)?;
     lremovexattr(dir, QUOTA).with_context(|| format!("{}: remove the limits", dir.display()))?;
     let around = parent_tree(dir)?;
-    move_below(dir, own, around)?;
+    move_below(dir, &view, (own, around))?;
     put(dir, PROJECT, &around.to_string())
 }
 
@@ -81,13 +82,10 @@ fn clear(args: &QuotaClearArgs) -> Result<()> {
 /// What lies in a directory of the tree and does not count for it keeps its name there. So a directory is opened before
 /// it is made to count, and what is in it listed after that; and it is gone on with in what is open, wherever it was
 /// moved. What is mounted below it is no part of it, and hides nothing.
-fn move_below(top: &Path, from: u32, to: u32) -> Result<()> {
+fn move_below(top: &Path, view: &View, (from, to): (u32, u32)) -> Result<()> {
     let mut done = Count::new("inodes counted");
     let shown = || top.display().to_string();
-    // Keeps the mount from being taken away, as what is open in a view of it does not.
-    let top_open = open_directory(rustix::fs::CWD, top, OFlags::empty()).with_context(shown)?;
-    let view = without_mounts(&top_open).with_context(shown)?;
-    let here = open_directory(&view, ".", OFlags::empty()).with_context(shown)?;
+    let here = open_directory(&view.alone, ".", OFlags::empty()).with_context(shown)?;
     let mut levels = vec![Level::moved(here, (from, to), &mut done).with_context(shown)?];
     let top_ino = levels.first().map(|level| level.ino);
     while let Some(level) = levels.last_mut() {
@@ -227,15 +225,26 @@ fn place_of(file: &OwnedFd) -> PathBuf {
     Path::new("/proc/self/fd").join(file.as_raw_fd().to_string())
 }
 
-/// A view of a directory of a mount, as it is without what is mounted below it: where its users have mounted something
-/// of theirs, another file system would be met, or another part of this one, and what lies under it would not. It
-/// lasts as long as it is open.
-fn without_mounts(dir: &OwnedFd) -> Result<OwnedFd> {
-    let flags = OpenTreeFlags::OPEN_TREE_CLONE
-        | OpenTreeFlags::OPEN_TREE_CLOEXEC
-        | OpenTreeFlags::AT_EMPTY_PATH;
-    open_tree(dir, "", flags)
-        .context("the kernel does not show it without what is mounted below it (open_tree)")
+/// A directory of a mount, as it is without what is mounted below it: where its users have mounted something of theirs,
+/// another file system would be met, or another part of this one, and what lies under it would not.
+struct View {
+    /// Keeps the mount from being taken away, as what is open in a view of it does not.
+    _mounted: OwnedFd,
+    alone: OwnedFd,
+}
+
+impl View {
+    fn of(top: &Path) -> Result<Self> {
+        let shown = || top.display().to_string();
+        let mounted = open_directory(rustix::fs::CWD, top, OFlags::empty()).with_context(shown)?;
+        let flags = OpenTreeFlags::OPEN_TREE_CLONE
+            | OpenTreeFlags::OPEN_TREE_CLOEXEC
+            | OpenTreeFlags::AT_EMPTY_PATH;
+        let alone = open_tree(&mounted, "", flags)
+            .context("the kernel does not show it without what is mounted below it (open_tree)")
+            .with_context(shown)?;
+        Ok(Self { _mounted: mounted, alone })
+    }
 }
 
 fn open_directory(

@@ -462,6 +462,7 @@ mod tests {
         assert!(complaint(&[(1, 7)]).starts_with("slot 0 of pool"));
         assert!(complaint(&[(0, 7), (2, 7)]).starts_with("slot 1 of pool"));
     }
+
     #[test]
     fn a_source_is_taken_apart_by_its_spelling() {
         let split = |source: &str| split_source(OsStr::new(source));

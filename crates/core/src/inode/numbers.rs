@@ -27,7 +27,6 @@ use crate::base::error::{Error, Result};
 use crate::base::extent::{Extents, page_at};
 use crate::pool::nothing_lost;
 use crate::seeded::{self, Bug};
-use crate::space::failed::is_lost;
 use crate::space::{Allocator, Need, PageSource, Wanted};
 
 /// Inode pages made at once: those of a word of 64 numbers.
@@ -227,7 +226,7 @@ impl Inodes {
             let lane = allocator.lane(arena, op, hint)?;
             while let Some(ino) = lane.take_ino() {
                 // One in a slot that has failed stays out of use.
-                if !self.addr(arena, ino)?.is_some_and(|at| is_lost(arena, at)) {
+                if !self.addr(arena, ino)?.is_some_and(|at| allocator.is_lost(arena, at)) {
                     return Ok(ino);
                 }
             }
@@ -559,6 +558,12 @@ mod tests {
     /// pages that no table names.
     #[test]
     fn no_number_is_given_whose_page_a_lost_table_would_name() {
+        numbers_where(|fs| fs.pm.set_failed(0b10));
+        numbers_where(|fs| fs.allocator.lack(0b10));
+    }
+
+    /// Takes numbers where slot 1 is lost.
+    fn numbers_where(is_lost: impl FnOnce(&crate::fs::Fs)) {
         let pm = Pm::anonymous(&[8 * MB; 2], &PmOptions::default()).unwrap();
         mkfs(&pm, &MkfsOptions::numbered(2, 4)).unwrap();
         let fs = open(pm);
@@ -573,7 +578,7 @@ mod tests {
         }
         let lost: Vec<u64> = (1..4).filter(|chunk| slot_of(*chunk) == 1).collect();
         assert!(!lost.is_empty(), "all tables are in slot 0");
-        fs.pm.set_failed(0b10);
+        is_lost(&fs);
         for hint in 0..4 {
             let call = call(hint);
             let ino = fs.inodes.take(&fs.env(&call), &fs.pm).unwrap();

@@ -24,7 +24,7 @@ use crate::life::open::{Opened, survey};
 use crate::life::{saved, wear};
 use crate::op::journal;
 use crate::pool::marks::PageMarks;
-use crate::pool::{Pool, copies, slot_state_place, store_slot_state};
+use crate::pool::{Pool, copies, nothing_lost, slot_state_place, store_slot_state};
 use crate::seeded::{self, Bug};
 use crate::space::reserve_of;
 
@@ -309,6 +309,7 @@ fn move_named_out(pm: &Pm, pool: &Pool, opened: &Opened, slot: u8) -> Result<()>
         if page.is_null() || page.slot() != slot {
             return Ok(page);
         }
+        let health = pm.health();
         let to = free.next().ok_or(Error::NoSpace)?;
         let mut bytes = [0; PAGE_BYTES];
         pm.load(page, &mut bytes)?;
@@ -319,7 +320,9 @@ fn move_named_out(pm: &Pm, pool: &Pool, opened: &Opened, slot: u8) -> Result<()>
             return Ok(to);
         }
         pm.fence(copied.and(std::mem::replace(&mut erased, Flushed::none()))).end();
+        nothing_lost(pm, health)?;
         pm.fence(named()).end();
+        nothing_lost(pm, health)?;
         erased = pm.stream_zero(page, PAGE, Purpose::Inode);
         Ok(to)
     };

@@ -75,7 +75,8 @@ impl Allocator {
     }
 
     /// A lane to gather in; none for who settles where all that are tried are locked. Their owners may wait for this
-    /// very settling, or be dead themselves: the pages go to the bitmap then.
+    /// very settling, or be dead themselves: the pages go to the bitmap then. Of the extent in hand no lane knows: who
+    /// dies with it has lost it.
     fn lane_to_give<'a>(
         &self,
         arena: &'a Arena,

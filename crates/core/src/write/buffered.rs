@@ -72,14 +72,6 @@ struct Staged<'a> {
     blocks: Vec<Off>,
 }
 
-impl Staged<'_> {
-    /// Notes the blocks by the first of them: whoever settles for this client gives them back.
-    fn note(&self) {
-        let first = self.blocks.first().copied().unwrap_or(Off::NULL);
-        self.call.op.note_word(BUFFERING, first.raw());
-    }
-}
-
 impl Drop for Staged<'_> {
     fn drop(&mut self) {
         self.call.op.note_word(BUFFERING, 0);
@@ -151,6 +143,9 @@ impl Fs {
         };
         let locked = self.lock_found(call, file.ino, file.view)?;
         let offset = offset_of(&locked.view, at);
+        if Self::has_too_much(&locked.view, pages_touched(offset, data.len() as u64)) {
+            self.flush(call, &locked)?;
+        }
         let Some(staged) = self.stage(call, offset, data)? else { return Ok(Buffered::Full) };
         self.put(call, &locked, staged)
     }
@@ -160,11 +155,20 @@ impl Fs {
             let offset = self.read_view(call, ino, |view, _| Ok(offset_of(view, at)))?;
             let Some(staged) = self.stage(call, offset, data)? else { return Ok(Buffered::Full) };
             let locked = self.lock(call, ino)?;
-            if offset_of(&locked.view, at) == offset {
+            if Self::has_too_much(&locked.view, staged.blocks.len() as u64) {
+                // Its commit forgets what the operation has noted.
+                drop(staged);
+                self.flush(call, &locked)?;
+            } else if offset_of(&locked.view, at) == offset {
                 return self.put(call, &locked, staged);
             }
         }
         Ok(Buffered::Direct)
+    }
+
+    /// Whether a file has so much in the buffer that a write of so many blocks waits for a flush.
+    fn has_too_much(view: &View<'_>, more: u64) -> bool {
+        view.buffer_counts().0 + more > FILE_BLOCKS_MAX
     }
 
     /// Copies a write to new blocks; none where the buffer has no room for it.
@@ -189,7 +193,8 @@ impl Fs {
             staged.blocks.push(block.off());
             match last.replace(block) {
                 Some(before) => before.set_next(block.off()),
-                None => staged.note(),
+                // Whoever settles for this client gives them back, from the first one on.
+                None => call.op.note_word(BUFFERING, block.off().raw()),
             }
             block.put(piece.from, piece.bytes)?;
             block.add_lines(line_mask(&(piece.from..piece.from + piece.bytes.len() as u64)));
@@ -213,11 +218,6 @@ impl Fs {
         let (arena, count) = (self.arena(), staged.blocks.len() as u64);
         if view.has_old_blocks() {
             self.give_buffer(view)?;
-        }
-        if view.buffer_counts().0 + count > FILE_BLOCKS_MAX {
-            self.flush(call, locked)?;
-            // Its commit has forgotten what was noted.
-            staged.note();
         }
         let first = staged.offset / PAGE;
         // What flushing needs of the arena is there from now on.

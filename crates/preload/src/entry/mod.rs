@@ -239,7 +239,8 @@ global_asm!(
     "mov rsi, qword ptr fs:[rcx + 8]",
     "test rsi, rsi",
     "jnz 6f",
-    // A thread's first call: of the program's stack, which may be small, it takes next to nothing.
+    // A thread's first call: of the program's stack, which may be small, it takes next to nothing, or, where vectors
+    // are kept, room for those.
     "novale_call {take_stack}, \\keeps",
     "lea rdi, [rbp + 8]",
     "mov rsi, rax",

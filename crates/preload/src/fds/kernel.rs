@@ -176,6 +176,11 @@ fn is_there(mount: usize) -> bool {
     if there == There::Next
         && let Ok(root) = keep_root(&[known.target.as_slice(), b"\0"].concat())
     {
+        // Something else may have been put there since it was looked at.
+        if again::own_inode(mount, root.into()) != Some(Ino::ROOT) {
+            close(&AtomicI32::new(root));
+            return false;
+        }
         let before = known.root.swap(root, Ordering::AcqRel);
         let former = &known.former_root;
         if former.compare_exchange(0, before, Ordering::AcqRel, Ordering::Acquire).is_err() {

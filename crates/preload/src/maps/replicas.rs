@@ -310,12 +310,12 @@ fn carry_to(part: &Part, start: u64, change: &Change) {
     }
 }
 
-/// In the child of a fork: gives it bases of its own, and replicas of those. False where there is no memory for
-/// that; then some of the replicas are half the parent's.
+/// In the child of a fork: gives it bases of its own, and replicas of those. Without memory, or a descriptor for it, they
+/// stay its parent's. False where the kernel does not map what was made: some are half the parent's then.
 pub(crate) fn make_own(maps: &Maps, source: &Arc<Source>) -> bool {
     let Some(base) = &source.base else { return true };
     let parts = || maps.parts().iter().filter(|part| Arc::ptr_eq(&part.of, source));
-    let Some(memory) = base.copied() else { return false };
+    let Some(memory) = base.copied() else { return true };
     let (reads, writes) = (libc::PROT_READ, libc::PROT_READ | libc::PROT_WRITE);
     let mut good = true;
     for part in parts() {

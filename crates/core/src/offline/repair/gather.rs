@@ -100,8 +100,8 @@ pub(super) struct GatheredNames {
     pub(super) list: Vec<Name>,
     /// Above every cookie in the log.
     pub(super) next_cookie: u64,
-    /// Cookies that were given up, and that the log may speak of: each with how many names had been
-    /// listed when it was last.
+    /// Cookies that were given up, and that the log may speak of, each with the length of `list` when it was last:
+    /// names of that cookie before there are gone, those behind it stay.
     gone: BTreeMap<u64, usize>,
 }
 
