@@ -283,9 +283,7 @@ impl Fs {
     pub fn statfs(&self) -> Result<StatFs> {
         let arena = self.arena();
         let pages_free = self.allocator.pages_free(arena)?;
-        // Pages that operation records keep are the reserve's, in a pool that is nearly full.
-        let kept =
-            self.allocator.reserve() + Allocator::pages_kept(arena)? + self.pages_awaited()?;
+        let kept = self.allocator.reserve() + self.pages_awaited()?;
         let pages_available = pages_free.saturating_sub(kept);
         let inodes = self.inodes.used(arena, &self.allocator)?;
         let places = self.inodes.pages(arena)? * INODES_PER_PAGE;

@@ -600,11 +600,6 @@ impl Allocator {
         slots.map(free).collect()
     }
 
-    /// Free pages that operation records keep for their next operations.
-    pub(crate) fn pages_kept(arena: &Arena) -> Result<u64> {
-        kept::count(arena)
-    }
-
     /// Free pages that can be taken, those that lanes and records hold included.
     pub(crate) fn pages_free(&self, arena: &Arena) -> Result<u64> {
         let mut free = self.pages_unclaimed(arena)?;
