@@ -47,7 +47,8 @@ fn set(args: &QuotaSetArgs) -> Result<()> {
     if args.space.is_none() && args.inodes.is_none() {
         bail!("give a limit: --space SIZE, --inodes NUMBER, or none for either");
     }
-    let (view, from, own) = (View::of(dir)?, project(dir)?, own_number(dir)?);
+    let (from, own) = (project(dir)?, own_number(dir)?);
+    let view = View::of(dir)?;
     if from != own {
         put(dir, PROJECT, &own.to_string())?;
     }
