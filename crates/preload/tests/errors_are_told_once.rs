@@ -9,9 +9,7 @@
 #[macro_use]
 mod harness;
 
-use std::process::Command;
-
-use harness::{library, mounted, runs_with_the_daemon, succeeds};
+use harness::{maps_own_pages, runs_with_the_daemon};
 
 promises! {
     /// `close` was made again, by a number that was free by then: EBADF came in place of ENOSPC, and what another
@@ -19,18 +17,6 @@ promises! {
     a_close_that_finds_no_room_says_so: runs_with_the_daemon closed_without_room;
     /// The second time the kernel has nothing to say: it was 0.
     an_msync_that_finds_no_room_says_so: maps_own_pages synced_without_room;
-}
-
-/// Runs a task with `--map=dax`.
-fn maps_own_pages(name: &str) {
-    let Some((scratch, slot)) = mounted(name) else { return };
-    let mut command = Command::new(harness::support::program());
-    command.env("NOVALE_PRELOAD", library()).env(harness::PLACE, scratch.dir());
-    command.args(["run", "--strict", "--map=dax", "--mount", &scratch.dir(), "--"]);
-    command.arg(std::env::current_exe().unwrap());
-    command.args(["--exact", &format!("tasks::{name}"), "--ignored", "--nocapture"]);
-    succeeds(&command.output().unwrap());
-    harness::is_whole(&scratch, &slot);
 }
 
 mod tasks {

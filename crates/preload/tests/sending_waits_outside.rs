@@ -9,9 +9,7 @@
 #[macro_use]
 mod harness;
 
-use std::process::Command;
-
-use harness::{library, mounted, succeeds};
+use harness::maps_own_pages;
 
 promises! {
     /// The sender read on by what it had known of the pool, which was unmapped by then.
@@ -22,18 +20,6 @@ promises! {
     it_goes_on_after_a_handler_that_lets_it: maps_own_pages restarted;
     who_does_not_want_to_wait_does_not: maps_own_pages impatient;
     who_waits_so_long_waits_no_longer: maps_own_pages timed_out;
-}
-
-/// Runs a task with `--map=dax`.
-fn maps_own_pages(name: &str) {
-    let Some((scratch, slot)) = mounted(name) else { return };
-    let mut command = Command::new(harness::support::program());
-    command.env("NOVALE_PRELOAD", library()).env(harness::PLACE, scratch.dir());
-    command.args(["run", "--strict", "--map=dax", "--mount", &scratch.dir(), "--"]);
-    command.arg(std::env::current_exe().unwrap());
-    command.args(["--exact", &format!("tasks::{name}"), "--ignored", "--nocapture"]);
-    succeeds(&command.output().unwrap());
-    harness::is_whole(&scratch, &slot);
 }
 
 mod tasks {

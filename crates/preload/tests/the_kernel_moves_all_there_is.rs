@@ -9,7 +9,7 @@
 #[macro_use]
 mod harness;
 
-use harness::{library, mounted, runs_with_the_daemon, succeeds};
+use harness::{maps_own_pages, runs_with_the_daemon};
 
 promises! {
     /// The kernel moves no further than to the end that it knew of when it was handed the file.
@@ -17,18 +17,6 @@ promises! {
     nothing_is_sent_to_what_takes_nothing: runs_with_the_daemon nowhere;
     /// A pipe that was opened to append was refused, as a file is.
     a_pipe_has_no_end_to_append_to: maps_own_pages appended;
-}
-
-/// Runs a task with `--map=dax`.
-fn maps_own_pages(name: &str) {
-    let Some((scratch, slot)) = mounted(name) else { return };
-    let mut command = std::process::Command::new(harness::support::program());
-    command.env("NOVALE_PRELOAD", library()).env(harness::PLACE, scratch.dir());
-    command.args(["run", "--strict", "--map=dax", "--mount", &scratch.dir(), "--"]);
-    command.arg(std::env::current_exe().unwrap());
-    command.args(["--exact", &format!("tasks::{name}"), "--ignored", "--nocapture"]);
-    succeeds(&command.output().unwrap());
-    harness::is_whole(&scratch, &slot);
 }
 
 mod tasks {

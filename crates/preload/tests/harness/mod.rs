@@ -101,6 +101,18 @@ pub(crate) fn runs_without_the_daemon(name: &str) {
     is_whole(&scratch, &slot);
 }
 
+/// Runs a task with `--map=dax`, and checks the pool after it.
+pub(crate) fn maps_own_pages(name: &str) {
+    let Some((scratch, slot)) = mounted(name) else { return };
+    let mut command = Command::new(program());
+    command.env("NOVALE_PRELOAD", library()).env(PLACE, scratch.dir());
+    command.args(["run", "--strict", "--map=dax", "--mount", &scratch.dir(), "--"]);
+    command.arg(std::env::current_exe().unwrap());
+    command.args(["--exact", &format!("tasks::{name}"), "--ignored", "--nocapture"]);
+    succeeds(&command.output().unwrap());
+    is_whole(&scratch, &slot);
+}
+
 /// Runs a task with the daemon at work, and checks the pool after it.
 pub(crate) fn runs_with_the_daemon(name: &str) {
     let Some((scratch, slot)) = mounted(name) else { return };
