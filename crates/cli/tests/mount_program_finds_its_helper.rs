@@ -46,12 +46,19 @@ fn a_source_of_two_slots_is_never_one_file() {
     fs::write(scratch.in_dir("roots"), b"x").unwrap();
     novale(&["umount", &dir]).ok();
     fs::create_dir_all(Path::new(&source).parent().unwrap()).unwrap();
-    novale(&["mkfs", "--size", "16M", &source]).ok();
+    // Nor is one made there: it could not be mounted.
+    let unnamed = [source.as_str(), "colon", "symbolic link"];
+    novale(&["mkfs", "--size", "16M", &source]).refused(1, &unnamed);
+    novale(&["slot", "add", &source, &a, &b, "--size", "16M"]).refused(1, &unnamed);
+    novale(&["slot", "replace", &b, &source, &a, "--size", "16M"]).refused(1, &unnamed);
+    let other = scratch.slot("other");
+    novale(&["mkfs", "--size", "16M", &other]).ok();
+    fs::rename(&other, &source).unwrap();
     called(HELPER, &[&source, &dir]).ok();
     assert!(scratch.in_dir("roots").exists());
     novale(&["umount", &dir]).ok();
     // What can't be named so is not mounted; by another path it can be.
-    novale(&["mount", &source, &dir]).refused(1, &[&source, "colon", "symbolic link"]);
+    novale(&["mount", &source, &dir]).refused(1, &unnamed);
     called(HELPER, &[&a, &dir, "-f"]).refused(32, &["missing"]);
     assert!(!scratch.is_mounted());
     let link = scratch.slot("li:nk");

@@ -39,6 +39,7 @@ struct MadeSlot {
 pub(crate) fn run(args: &MkfsArgs) -> Result<()> {
     let paths = slots::absolute(&args.slots)?;
     slots::refuse_twice(&paths)?;
+    slots::refuse_unnamed(&paths)?;
     for path in &paths {
         slot_files::check_kind(path)?;
     }

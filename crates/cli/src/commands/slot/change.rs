@@ -256,6 +256,7 @@ impl ComingSlot<'_> {
         let new = self.path.to_owned();
         let all: Vec<PathBuf> = pool.iter().chain([&new]).cloned().collect();
         slots::refuse_twice(&all)?;
+        slots::refuse_unnamed(std::slice::from_ref(&new))?;
         slot_files::check_kind(&new)?;
         let is_there = new.exists();
         let locked = holder::lock(if is_there { &all } else { pool })?;
@@ -278,6 +279,7 @@ impl ComingSlot<'_> {
         let new = self.path.to_owned();
         let all: Vec<PathBuf> = pool.iter().chain([&new]).cloned().collect();
         slots::refuse_twice(&all)?;
+        slots::refuse_unnamed(std::slice::from_ref(&new))?;
         slot_files::check_kind(&new)?;
         if let Some(old) = self.old {
             self.least = replaced_bytes(old)?;
