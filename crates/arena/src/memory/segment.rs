@@ -256,14 +256,15 @@ impl Segment {
         if to > size_limit() {
             return Err(full);
         }
-        for _ in 0..INTERRUPTS_MAX {
-            match rustix::fs::fallocate(file, FallocateFlags::empty(), from, to - from) {
-                Ok(()) => return if self.raise(file, to) < end { Err(full) } else { Ok(()) },
-                Err(rustix::io::Errno::INTR) => {}
-                Err(_) => return Err(full),
+        let mut at = from;
+        while at < to {
+            let step_end = (at + 1).next_multiple_of(GROWTH).min(to);
+            if !allocate(file, at, step_end) {
+                return Err(full);
             }
+            at = step_end;
         }
-        Err(full)
+        if self.raise(file, to) < end { Err(full) } else { Ok(()) }
     }
 
     /// The file after the mapping; none for an anonymous segment.
@@ -350,6 +351,20 @@ fn checked_len(len: u64) -> Result<u64, ArenaError> {
     } else {
         Err(ArenaError::BadSize { found: len, least: LEAST, greatest: GREATEST })
     }
+}
+
+/// Allocates one step of the arena; says whether it is. No call goes over several steps: one that fails gives back
+/// what has not been written to in all of its range, which is another process' where that one has just
+/// allocated it.
+fn allocate(file: &File, from: u64, to: u64) -> bool {
+    for _ in 0..INTERRUPTS_MAX {
+        match rustix::fs::fallocate(file, FallocateFlags::empty(), from, to - from) {
+            Ok(()) => return true,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(_) => return false,
+        }
+    }
+    false
 }
 
 /// How large this process may make a file: the kernel ends who asks for more (`SIGXFSZ`). Where it does not
