@@ -52,8 +52,8 @@ use crate::calls::open;
 use crate::entry::counted;
 use crate::fds::table;
 use crate::mounts::state;
-use crate::process::signals;
-use crate::text::objects;
+use crate::process::{confined, signals};
+use crate::text::objects::{self, Seen};
 
 /// Called by the loader before anything of the program runs, its own libraries' starts included.
 #[used]
@@ -89,7 +89,12 @@ extern "C" fn start(_count: c_int, _args: *const *const c_char, environment: *co
     state::begin();
     // SAFETY: as above.
     unsafe { maps::begin(settings::value(Variable::Map)) };
-    if objects::begin() {
+    let seen = objects::begin();
+    if seen != Seen::None {
         signals::begin();
+    }
+    if seen == Seen::Part {
+        // Nothing else runs that it could wait for.
+        confined::before_unseen_calls();
     }
 }

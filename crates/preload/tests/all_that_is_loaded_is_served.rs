@@ -33,7 +33,13 @@ promises! {
     /// A number set by `mov $N, %rax` was not seen.
     a_library_that_is_loaded_later_is_served: runs_without_the_daemon loaded_later;
     /// A function of four bytes was overwritten by a jump from the padding before it: who called it crashed.
-    calls_without_room_are_the_kernels: runs_without_the_daemon without_room;
+    calls_without_room_have_the_descriptors_of_libc: runs_with_the_daemon without_room;
+    /// A jump by a table led into the middle of what had been put there: the program crashed, or made another call.
+    calls_that_a_table_leads_to_have_them: runs_with_the_daemon led_to;
+    /// Of two calls with one instruction between, each was replaced by a jump over that.
+    calls_beside_each_other_have_them: runs_with_the_daemon crowded;
+    /// The loader wrote its relocations over a jump.
+    a_library_that_the_loader_writes_to_has_them: runs_with_the_daemon relocated;
     programs_that_cannot_load_the_library_are_started: runs_with_the_daemon others_children;
     /// What libc had opened was a placeholder to calls of Go's (EBADF). Where Go closed such a descriptor, and
     /// opened another file, libc's calls with its number were of the first file: its bytes were written over.
@@ -271,7 +277,17 @@ mod tasks {
 
     /// A function of a library that is made of this text and loaded now.
     fn function(folder: &Path, name: &str, source: &str) -> Option<*mut libc::c_void> {
-        let words = ["cc", "-shared", "-fPIC", "-O1"];
+        function_of(folder, name, source, &[])
+    }
+
+    /// As [`function`], linked by these words.
+    fn function_of(
+        folder: &Path,
+        name: &str,
+        source: &str,
+        linked: &[&str],
+    ) -> Option<*mut libc::c_void> {
+        let words = [&["cc", "-shared", "-fPIC", "-O1"], linked].concat();
         let library = compiled(folder, &format!("{name}.so"), &words, source)?;
         let [path, name] = [library.as_os_str().as_bytes(), name.as_bytes()]
             .map(|text| CString::new(text).unwrap());
@@ -318,15 +334,98 @@ mod tasks {
             let folder = tempfile::tempdir().unwrap();
             let Some(get) = function(folder.path(), name, &source) else { return };
             let get = unsafe { std::mem::transmute::<*mut libc::c_void, Get>(get) };
-            let mut back = [0; 4];
-            let kernels = tempfile::tempfile().unwrap();
-            kernels.write_all_at(b"kept", 0).unwrap();
-            assert_eq!(get(kernels.as_raw_fd(), back.as_mut_ptr(), 4), 4, "{name}");
-            assert_eq!(&back, b"kept");
-            let file = made(name);
-            let missed = -i64::from(libc::EBADF);
-            assert_eq!(get(file.as_raw_fd(), back.as_mut_ptr(), 4), missed, "{name}");
+            reads(get, name);
         }
+    }
+
+    /// A function that reads has what libc has open, in the mount and elsewhere.
+    fn reads(get: Get, name: &str) {
+        for file in [tempfile::tempfile().unwrap(), made(name)] {
+            file.write_all_at(b"kept", 0).unwrap();
+            let mut back = [0; 4];
+            assert_eq!(get(file.as_raw_fd(), back.as_mut_ptr(), 4), 4, "{name}");
+            assert_eq!(&back, b"kept", "{name}");
+        }
+    }
+
+    /// `get(fd, to, bytes, way)`: by one way it reads a byte less. {jump} goes there.
+    const LED: &str = r#"#include <fcntl.h>
+        #include <string.h>
+        long get(long fd, char *to, long bytes, long way);
+        __asm__(".text\n.globl get\n.type get, @function\nget:\n {jump}\n"
+            "less: sub $1, %rdx\nall: xor %eax, %eax\n syscall\n ret\n"
+            ".section .data.rel.ro, \"aw\"\n.p2align 3\naddresses: .quad less, all\n"
+            ".section .rodata\n.p2align 2\ndistances: .long less - distances, all - distances\n.text");
+        int main(int count, char **words) {
+            char found[8] = "";
+            int fd = open(words[1], O_RDONLY);
+            if (fd < 0 || get(fd, found, 2, 1) != 2 || get(fd, found + 2, 3, 0) != 2)
+                return 1;
+            return strcmp(found, "kept") != 0;
+        }
+        "#;
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn led_to() {
+        let folder = tempfile::tempdir().unwrap();
+        made("led").write_all_at(b"kept", 0).unwrap();
+        for (name, jump) in [
+            ("by_addresses", "lea addresses(%rip), %rax\\n jmp *(%rax, %rcx, 8)"),
+            (
+                "by_distances",
+                "lea distances(%rip), %rax\\n movslq (%rax, %rcx, 4), %rcx\\n add %rcx, %rax\\n jmp *%rax",
+            ),
+            (
+                "by_a_label",
+                "lea all(%rip), %rax\\n test %rcx, %rcx\\n jz less\\n jmp *%rax\\n .p2align 6",
+            ),
+        ] {
+            let source = LED.replace("{jump}", jump);
+            let Some(program) = compiled(folder.path(), name, &["cc"], &source) else { return };
+            let output = Command::new(program).arg(place("led")).output().unwrap();
+            assert!(output.status.success(), "{name}: {output:?}");
+        }
+        // One that is loaded later, whose data is not in memory yet.
+        let source = LED.replace("{jump}", "mov %rdx, %rcx\\n and $1, %ecx\\n xor $1, %ecx\\n lea distances(%rip), %rax\\n movslq (%rax, %rcx, 4), %rcx\\n add %rcx, %rax\\n jmp *%rax");
+        let Some(get) = function(folder.path(), "get", &source) else { return };
+        reads(unsafe { std::mem::transmute::<*mut libc::c_void, Get>(get) }, "later");
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn crowded() {
+        for (name, between) in [("apart", "mov %eax, %ebx\\n"), ("close", "")] {
+            let source = format!(
+                "static char buffer[8];
+                __asm__(\".text\\n.globl {name}\\n.type {name}, @function\\n{name}: push %rbx\\n\"
+                    \"mov %rsi, %r8\\n lea buffer(%rip), %rsi\\n xor %eax, %eax\\n syscall\\n {between}\"
+                    \"mov $3, %eax\\n syscall\\n pop %rbx\\n ret\");
+                const char *read_{name}(void) {{ return buffer; }}"
+            );
+            let folder = tempfile::tempdir().unwrap();
+            let Some(get) = function(folder.path(), name, &source) else { return };
+            let get = unsafe { std::mem::transmute::<*mut libc::c_void, Get>(get) };
+            let file = made(name);
+            file.write_all_at(b"kept", 0).unwrap();
+            // What it says is of its `close`.
+            assert_eq!(get(file.into_raw_fd(), std::ptr::null_mut(), 4), 0, "{name}");
+        }
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn relocated() {
+        let source = "static char own[8];
+            __asm__(\".text\\n.globl get\\n.type get, @function\\nget: push %rsi\\n\"
+                \"movabs $own, %rsi\\n xor %eax, %eax\\n syscall\\n pop %rdi\\n\"
+                \"mov (%rsi), %ecx\\n mov %ecx, (%rdi)\\n ret\");
+            const char *keep(void) { return own; }";
+        let folder = tempfile::tempdir().unwrap();
+        let Some(get) = function_of(folder.path(), "get", source, &["-Wl,-z,notext"]) else {
+            return;
+        };
+        reads(unsafe { std::mem::transmute::<*mut libc::c_void, Get>(get) }, "relocated");
     }
 
     /// What a compiler makes of Go: the note that the linker leaves, and calls whose number comes by a register.

@@ -16,10 +16,10 @@ use arrayvec::ArrayVec;
 
 use crate::base::settings::{self, Variable};
 use crate::base::sys::{Fd, limit_of, sys};
-use crate::text::sites::{JUMP_BYTES, Site, Sites};
+use crate::text::sites::{Site, Sites};
 
 /// The form of the file, and by which rules its sites were chosen; another one is made anew.
-const FORMAT: u8 = 4;
+const FORMAT: u8 = 5;
 /// Bytes of one site in the file.
 pub(crate) const ENTRY: usize = 8;
 /// Bytes of a table at most.
@@ -148,9 +148,9 @@ fn entries(table: &[u8]) -> Option<std::slice::ChunksExact<'_, u8>> {
 pub(crate) fn site(entry: &[u8]) -> Option<Site> {
     let [a, b, c, d, len, at, low, high] = *entry else { return None };
     let (start, number) = (u32::from_le_bytes([a, b, c, d]), u16::from_le_bytes([low, high]));
-    let fits = usize::from(len) >= JUMP_BYTES && u16::from(at) + 2 <= u16::from(len);
     let number = (number != u16::MAX).then_some(number);
-    fits.then_some(Site { start, len, at, number })
+    let site = Site { start, len, at, number };
+    (u16::from(at) + 2 <= u16::from(len)).then_some(site)
 }
 
 /// The entry of a site.

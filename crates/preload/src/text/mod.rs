@@ -2,6 +2,7 @@
 //!
 //! Never here: what a call does.
 
+pub(crate) mod data;
 pub(crate) mod image;
 pub(crate) mod kept;
 pub(crate) mod objects;

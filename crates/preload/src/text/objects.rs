@@ -18,6 +18,7 @@ use xxhash_rust::xxh3::xxh3_128_with_seed;
 
 use crate::base::sys::{Args, Served, fail, sys};
 use crate::base::{classes, report};
+use crate::text::data::Data;
 use crate::text::image::{self, BUILD_MAX, Text, Trailer};
 use crate::text::kept;
 use crate::text::patch::{self, Entry};
@@ -67,42 +68,55 @@ struct Object {
     /// Addresses of what is executed.
     texts: ArrayVec<Range<u64>, TEXTS_MAX>,
     build: ArrayVec<u8, BUILD_MAX>,
-    /// What nothing is replaced in: one of more texts than are looked at.
+    /// What nothing is replaced in: one of more texts than are looked at, or whose text is written to later.
     is_left: bool,
     is_go: bool,
     /// Of libc its file, and where in it the text begins.
     file: Option<(&'static [u8], u64)>,
+    data: Data,
 }
 
-/// Replaces the system calls of all that is loaded; false where libc's can't be, or a part of the
-/// program is Go, and the mount serves everything.
+/// What is seen here of the system calls of a program that starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Seen {
+    /// None: libc's can't be replaced, or a part of the program is Go, and the mount serves everything.
+    None,
+    /// All but some that concern files, and can't be replaced.
+    Part,
+    All,
+}
+
+/// Replaces the system calls of all that is loaded.
 #[inline]
-pub(crate) fn begin() -> bool {
+pub(crate) fn begin() -> Seen {
     let mut found = Loaded { first: ArrayVec::new(), others: Vec::new() };
     // SAFETY: the callback keeps to the rules and `found` outlives the call.
     unsafe { libc::dl_iterate_phdr(Some(take_down), (&raw mut found).cast()) };
     let all = || found.first.iter().chain(&found.others);
     if all().any(|object| object.is_go) {
         report::event(Event::Confined);
-        return false;
+        return Seen::None;
     }
     let loader = all().find(|object| object.kind == Kind::Loader);
     let (mut replaced, mut image) = (0, None);
     for object in all().filter(|object| object.kind == Kind::Libc) {
         image = by_image(object, loader);
-        replaced += if image.is_some() { 1 } else { serve(object) };
+        replaced += if image.is_some() { 1 } else { object.replace(&object.sites()) };
     }
+    let mut seen = if replaced > 0 { Seen::All } else { Seen::None };
     if replaced > 0 {
         for object in all().filter(|object| object.kind != Kind::Libc) {
             let beside = image.filter(|_| object.kind == Kind::Loader);
-            match beside.and_then(|image| image.sites(&object.build)) {
-                Some(sites) => object.replace(&sites),
-                None => serve(object),
-            };
+            let beside = beside.and_then(|image| image.sites(&object.build));
+            let sites = beside.unwrap_or_else(|| object.sites());
+            object.replace(&sites);
+            if object.is_unseen(&sites) {
+                seen = Seen::Part;
+            }
         }
     }
     patch::close_spare();
-    replaced > 0
+    seen
 }
 
 /// What is loaded when the program starts.
@@ -129,7 +143,8 @@ unsafe extern "C" fn take_down(
 }
 
 /// `mmap`: the kernel's, and what the loader has brought in to be executed is looked at before it runs: where that
-/// is Go, or a second libc, `leave` is to leave everything to the kernel, or says that it can't.
+/// is Go, a second libc, or makes calls that can't be replaced, `leave` is to leave everything to the kernel, or says
+/// that it can't.
 pub(crate) fn mmap(args: &Args, leave: fn() -> bool) -> Served {
     let [_, len, access, flags, fd, offset] = *args;
     let is_text = access & (libc::PROT_EXEC | libc::PROT_WRITE) as u64 == libc::PROT_EXEC as u64
@@ -141,8 +156,9 @@ pub(crate) fn mmap(args: &Args, leave: fn() -> bool) -> Served {
     if let Ok(start) = u64::try_from(at)
         && let Some(object) = of_file(fd, offset, start..start.saturating_add(len))
     {
-        if !object.is_go && !is_libc(fd) {
-            serve(&object);
+        let sites = object.sites();
+        if !object.is_go && !is_libc(fd) && !object.is_unseen(&sites) {
+            object.replace(&sites);
         } else if !leave() {
             sys!(libc::SYS_munmap, at, len);
             return Some(fail(libc::EAGAIN));
@@ -169,7 +185,7 @@ unsafe fn look(info: *const libc::dl_phdr_info) -> Option<Object> {
         unsafe { CStr::from_ptr(info.dlpi_name) }.to_bytes()
     };
     let base = info.dlpi_addr;
-    let mut object = Object::new(kind(name, base), base);
+    let mut object = Object::new(kind(name, base), base, Data::Loaded(headers));
     for header in headers {
         let start = base + header.p_vaddr;
         if is_text(header) {
@@ -220,14 +236,33 @@ fn of_file(fd: u64, offset: u64, mapped: Range<u64>) -> Option<Object> {
     let base = mapped.start.checked_sub(text.p_vaddr & !(PAGE - 1))?;
     let start = base + text.p_vaddr;
     let end = (start + text.p_filesz).min(mapped.end);
-    let mut object = Object::new(Kind::Other, base);
+    let mut object = Object::new(Kind::Other, base, Data::File(fd, headers.clone()));
     object.add_text(start..end.max(start));
+    // The loader has yet to write to it, and would do so behind what was replaced.
+    object.is_left |= headers.iter().any(|header| writes_to_text(fd, header));
     for note in headers.iter().filter(|header| header.p_type == libc::PT_NOTE) {
         let at = usize::try_from(note.p_offset).ok()?;
         let end = at.checked_add(usize::try_from(note.p_filesz).ok()?)?;
         object.note(head.get(at..end).unwrap_or_default());
     }
     Some(object)
+}
+
+/// Whether a part of a file says that the loader writes to its text (`DT_TEXTREL`).
+fn writes_to_text(fd: u64, header: &libc::Elf64_Phdr) -> bool {
+    const DT_TEXTREL: u64 = 22;
+    const DT_FLAGS: u64 = 30;
+    const DF_TEXTREL: u64 = 4;
+    if header.p_type != libc::PT_DYNAMIC {
+        return false;
+    }
+    let mut entries = [[0_u64; 2]; HEAD_BYTES / 16];
+    let bytes = header.p_filesz.min(HEAD_BYTES as u64);
+    sys!(libc::SYS_pread64, fd, entries.as_mut_ptr(), bytes, header.p_offset);
+    let says = |[tag, value]: &[u64; 2]| {
+        *tag == DT_TEXTREL || (*tag == DT_FLAGS && value & DF_TEXTREL != 0)
+    };
+    entries.iter().any(says)
 }
 
 /// Whether a file is a libc, which would be the program's second one (`dlmopen`): its processes and threads
@@ -263,9 +298,9 @@ fn headers(head: &[u8]) -> Option<Vec<libc::Elf64_Phdr>> {
 
 impl Object {
     #[inline]
-    fn new(kind: Kind, base: u64) -> Self {
+    fn new(kind: Kind, base: u64, data: Data) -> Self {
         let (texts, build) = (ArrayVec::new(), ArrayVec::new());
-        Self { kind, base, texts, build, is_left: false, is_go: false, file: None }
+        Self { kind, base, texts, build, is_left: false, is_go: false, file: None, data }
     }
 
     #[inline]
@@ -312,7 +347,7 @@ impl Object {
             let start = self.base + u64::from(site.start);
             text.contains(&start) && start + u64::from(site.len) <= text.end
         };
-        all.retain(|site| self.is_wanted(site) && is_there(site));
+        all.retain(|site| !site.is_left() && self.is_wanted(site) && is_there(site));
         all
     }
 
@@ -341,10 +376,17 @@ impl Object {
         Some(digest)
     }
 
+    /// Whether it makes calls that are to be replaced and can't be.
+    #[unsafe(link_section = ".text.novale_start")]
+    fn is_unseen(&self, all: &Sites) -> bool {
+        let is_unseen = |site: &Site| (self.is_left || site.is_left()) && self.is_wanted(site);
+        self.kind == Kind::Other && all.iter().any(is_unseen)
+    }
+
     /// Replaces those of its sites that are to be; returns how many.
     #[unsafe(link_section = ".text.novale_start")]
     fn replace(&self, all: &Sites) -> usize {
-        if all.is_empty() {
+        if all.is_empty() || self.is_left {
             return 0;
         }
         let entry = if self.kind == Kind::Other { Entry::Keeping } else { Entry::Plain };
@@ -363,7 +405,7 @@ impl Object {
             let is_looked_at =
                 bytes.len() <= TEXT_MAX && (self.kind == Kind::Libc || sites::may_call(bytes));
             if let (true, Ok(offset)) = (is_looked_at, u32::try_from(text.start - self.base)) {
-                all.extend(sites::find(bytes, offset));
+                all.extend(sites::find(bytes, (self.base, offset), &self.data));
             }
         }
         kept::write(build, &all);
@@ -375,15 +417,6 @@ fn bytes_of(text: &Range<u64>) -> &'static [u8] {
     let len = usize::try_from(text.end - text.start).unwrap_or(0);
     // SAFETY: the text is mapped for as long as nobody unloads it, which takes the loader.
     unsafe { std::slice::from_raw_parts(text.start as *const u8, len) }
-}
-
-/// Replaces the calls of one that is loaded; returns 0 where it has none, or they can't be.
-#[unsafe(link_section = ".text.novale_start")]
-fn serve(object: &Object) -> usize {
-    if object.is_left {
-        return 0;
-    }
-    object.replace(&object.sites())
 }
 
 /// Maps libc's image over its text.

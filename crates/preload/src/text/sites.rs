@@ -2,14 +2,16 @@
 //! from then on ([`crate::text::kept`]).
 //!
 //! A site is a few whole instructions, at least five bytes, of which one is `syscall` and none
-//! depends on where it stands; nothing in the text jumps into its middle, and there is no padding in it. They
-//! are replaced by a jump ([`crate::text::patch`]).
+//! depends on where it stands; nothing jumps into its middle, as far as the text and the library's data tell, and
+//! there is no padding in it. They are replaced by a jump ([`crate::text::patch`]).
 
 use std::collections::{HashSet, VecDeque};
 use std::ops::Deref;
 
 use arrayvec::ArrayVec;
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
+
+use crate::text::data::{Data, Wanted};
 
 /// Bytes of a jump with a 32-bit distance.
 pub(crate) const JUMP_BYTES: usize = 5;
@@ -38,6 +40,14 @@ pub(crate) enum Sites {
     /// As many as most that are loaded have, without memory of their own.
     Few(ArrayVec<Site, 64>),
     Many(Vec<Site>),
+}
+
+impl Site {
+    /// Whether no jump can take its place.
+    #[inline]
+    pub(crate) fn is_left(&self) -> bool {
+        usize::from(self.len) < JUMP_BYTES
+    }
 }
 
 impl Sites {
@@ -88,16 +98,17 @@ fn each_syscall(text: &[u8]) -> impl Iterator<Item = usize> {
     text.windows(2).enumerate().filter(|(_, two)| *two == SYSCALL).map(|(at, _)| at)
 }
 
-/// Finds the sites in `text`, which is loaded at `base + offset`. A `syscall` that no jump can take
-/// the place of is left out.
-pub(crate) fn find(text: &[u8], offset: u32) -> Vec<Site> {
+/// Finds the sites in `text`, which is loaded at `base + offset` of a library with this data, in their order. Of a
+/// `syscall` that no jump can take the place of there is one that is left ([`Site::is_left`]), where its number is
+/// known.
+pub(crate) fn find(text: &[u8], (base, offset): (u64, u32), data: &Data) -> Vec<Site> {
     let start = u64::from(offset);
     let mut near = HashSet::new();
     for at in each_syscall(text) {
         let block = (start + at as u64) / BLOCK;
         near.extend(block.saturating_sub(2)..=block + 2);
     }
-    let (mut targets, mut calls) = (HashSet::new(), Vec::new());
+    let (mut targets, mut calls, mut tables) = (HashSet::new(), Vec::new(), HashSet::new());
     // The last few instructions; those around each call.
     let mut recent: VecDeque<Instruction> = VecDeque::new();
     let mut open: Option<Call> = None;
@@ -105,6 +116,10 @@ pub(crate) fn find(text: &[u8], offset: u32) -> Vec<Site> {
     for instruction in &mut decoder {
         targets
             .extend(branch_target(&instruction).filter(|target| near.contains(&(target / BLOCK))));
+        if let Some(taken) = taken_address(&instruction) {
+            targets.extend(Some(taken).filter(|at| near.contains(&(at / BLOCK))));
+            tables.insert(taken);
+        }
         if let Some(mut call) = open.take() {
             call.around.push(instruction);
             if call.around.len() <= call.index + NEIGHBOURS {
@@ -123,7 +138,18 @@ pub(crate) fn find(text: &[u8], offset: u32) -> Vec<Site> {
         }
     }
     calls.extend(open);
-    calls.iter().filter_map(|call| site(&call.around, call.index, &targets)).collect()
+    if !calls.is_empty() {
+        let text = start..start + text.len() as u64;
+        let is_near = |at: u64| near.contains(&(at / BLOCK));
+        data.lead(base, &Wanted { text, is_near, tables: &tables }, &mut targets);
+    }
+    let mut free_from = 0;
+    let mut next = |call: &Call| {
+        let found = site(&call.around, call.index, &targets, free_from)?;
+        free_from = u64::from(found.start) + u64::from(found.len);
+        Some(found)
+    };
+    calls.iter().filter_map(&mut next).collect()
 }
 
 /// A `syscall` with the instructions around it.
@@ -141,39 +167,50 @@ fn branch_target(instruction: &Instruction) -> Option<u64> {
     near.then(|| instruction.near_branch_target())
 }
 
-/// The shortest run of instructions around a `syscall` that a jump fits over.
-fn site(all: &[Instruction], index: usize, targets: &HashSet<u64>) -> Option<Site> {
+/// The address that an instruction takes: of a label, or of a table, as before a jump by one.
+fn taken_address(instruction: &Instruction) -> Option<u64> {
+    match instruction.mnemonic() {
+        Mnemonic::Lea => {
+            let relative = instruction.is_ip_rel_memory_operand();
+            relative.then(|| instruction.ip_rel_memory_address())
+        }
+        Mnemonic::Mov | Mnemonic::Push => {
+            let last = instruction.op_count().checked_sub(1)?;
+            instruction.try_immediate(last).ok()
+        }
+        _ => None,
+    }
+}
+
+/// The run of instructions around a `syscall` that is best replaced by a jump, none of it before `free_from`.
+fn site(all: &[Instruction], index: usize, targets: &HashSet<u64>, free_from: u64) -> Option<Site> {
     // Those before come first: what is after may be a place to return to. And a program that was interrupted in
     // the call may go on later where its handler saw it: at the `syscall`, or after it. These places stay where
     // the jump ends before them.
     let ends_before = [JUMP_BYTES, JUMP_BYTES - SYSCALL.len(), 0];
-    let site = ends_before.iter().find_map(|least| shortest(all, index, targets, *least))?;
-    Some(Site { number: number(all, index, targets), ..site })
+    let fitting = runs(all, index)
+        .filter(|(run, _)| run.first().is_some_and(|first| first.ip() >= free_from));
+    let fitting: ArrayVec<Site, { (NEIGHBOURS + 1) * (NEIGHBOURS + 1) }> =
+        fitting.filter_map(|(run, before)| fits(run, before, targets)).collect();
+    let shortest = |least: usize| {
+        let has_least = |site: &&Site| usize::from(site.at) >= least;
+        fitting.iter().filter(has_least).min_by_key(|site| site.len)
+    };
+    let number = number(all, index, targets);
+    if let Some(site) = ends_before.iter().find_map(|least| shortest(*least)) {
+        return Some(Site { number, ..*site });
+    }
+    let start = u32::try_from(all.get(index)?.ip()).ok()?;
+    number.map(|_| Site { start, len: SYSCALL.len() as u8, at: 0, number })
 }
 
-/// As [`site`], of runs in which the `syscall` has at least so many bytes before it.
-fn shortest(
-    all: &[Instruction],
-    index: usize,
-    targets: &HashSet<u64>,
-    least: usize,
-) -> Option<Site> {
-    let syscall = all.get(index)?;
-    for before in 0..=NEIGHBOURS {
-        for after in 0..=NEIGHBOURS {
-            let first = index.checked_sub(before)?;
-            let Some(run) = all.get(first..=index + after) else { break };
-            if let Some(site) = fits(run, before, targets)
-                && usize::from(site.at) >= least
-            {
-                return Some(site);
-            }
-            if run.len() > 1 && !run.last().is_some_and(|last| last == syscall || moves(last)) {
-                break;
-            }
-        }
-    }
-    None
+/// The runs of instructions around a `syscall`, each with how many of them stand before it.
+fn runs(all: &[Instruction], index: usize) -> impl Iterator<Item = (&[Instruction], usize)> {
+    let befores = (0..=NEIGHBOURS).filter(move |before| *before <= index);
+    befores.flat_map(move |before| {
+        let run = move |after: usize| Some((all.get(index - before..=index + after)?, before));
+        (0..=NEIGHBOURS).map_while(run)
+    })
 }
 
 fn fits(run: &[Instruction], before: usize, targets: &HashSet<u64>) -> Option<Site> {
@@ -253,7 +290,7 @@ mod tests {
     use super::*;
 
     fn found(code: &[&[u8]]) -> Vec<Site> {
-        find(&code.concat(), 0)
+        find(&code.concat(), (0, 0), &Data::Loaded(&[]))
     }
 
     const RET: &[u8] = &[0xc3];
@@ -266,14 +303,31 @@ mod tests {
     /// went on in the middle of the jump.
     #[test]
     fn padding_is_no_part_of_a_site() {
-        assert_eq!(found(&[RET, NOP, XOR_EAX, SYSCALL_RET]), []);
+        let left = |start| [Site { start, len: 2, at: 0, number: Some(0) }];
+        assert_eq!(found(&[RET, NOP, XOR_EAX, SYSCALL_RET]), left(6));
         // It was a site of the padding alone: no call was served.
-        assert_eq!(found(&[RET, NOP, NOP, XOR_EAX, SYSCALL_RET]), []);
+        assert_eq!(found(&[RET, NOP, NOP, XOR_EAX, SYSCALL_RET]), left(9));
         // A call that does not come back, and the next function.
-        assert_eq!(found(&[RET, XOR_EAX, &SYSCALL, NOP, XOR_EAX, RET]), []);
-        assert_eq!(found(&[RET, XOR_EAX, &SYSCALL, ENDBR, XOR_EAX, RET]), []);
+        assert_eq!(found(&[RET, XOR_EAX, &SYSCALL, NOP, XOR_EAX, RET]), left(3));
+        assert_eq!(found(&[RET, XOR_EAX, &SYSCALL, ENDBR, XOR_EAX, RET]), left(3));
         let whole = Site { start: 1, len: 8, at: 6, number: Some(0) };
         assert_eq!(found(&[RET, ENDBR, XOR_EAX, SYSCALL_RET]), [whole]);
+    }
+
+    #[test]
+    fn no_two_sites_overlap_and_what_has_no_room_is_left() {
+        const CLOSE: &[u8] = &[0xb8, 3, 0, 0, 0];
+        // lea rsi, [rip + 4096], which can't be moved; mov ebp, eax
+        let (lea, mov): (&[u8], &[u8]) = (&[0x48, 0x8d, 0x35, 0, 16, 0, 0], &[0x89, 0xc5]);
+        let read = Site { start: 7, len: 6, at: 2, number: Some(0) };
+        let close = Site { start: 13, len: 7, at: 5, number: Some(3) };
+        let apart = found(&[lea, XOR_EAX, &SYSCALL, mov, CLOSE, SYSCALL_RET]);
+        assert_eq!(apart, [read, close]);
+        let read = Site { start: 9, len: 7, at: 0, number: Some(0) };
+        let left = Site { start: 16, len: 2, at: 0, number: Some(3) };
+        let close_by = found(&[lea, XOR_EAX, &SYSCALL, CLOSE, SYSCALL_RET]);
+        assert_eq!(close_by, [read, left]);
+        assert!(left.is_left() && !read.is_left());
     }
 
     #[test]
@@ -282,7 +336,7 @@ mod tests {
         for (set, number) in [(wide, 18), (&[0xb8, 17, 0, 0, 0], 17)] {
             let code = [set, SYSCALL_RET].concat();
             assert!(may_call(&code));
-            let sites = find(&code, 0);
+            let sites = found(&[&code]);
             assert_eq!(sites.iter().map(|site| site.number).collect::<Vec<_>>(), [Some(number)]);
         }
         assert!(!may_call(SYSCALL_RET));

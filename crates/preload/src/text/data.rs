@@ -1,0 +1,138 @@
+//! Where data leads into a text: tables of jumps (`switch`), addresses of labels and of functions. No instruction
+//! that is a branch tells of these.
+//!
+//! Compilers make such tables in two ways: of distances from the table, whose address an instruction takes, or of
+//! addresses, which stand in the file as they are or among its relocations.
+
+use std::collections::HashSet;
+use std::ops::Range;
+
+use arrayvec::ArrayVec;
+
+use crate::base::sys::sys;
+
+/// Entries of a table that are looked at.
+const ENTRIES_MAX: usize = 64 << 10;
+/// Parts of one library at most; more are not looked at.
+const PARTS_MAX: usize = 16;
+
+type Header = libc::Elf64_Phdr;
+
+/// Where the data of a library is.
+#[derive(Debug)]
+pub(crate) enum Data {
+    /// In memory, loaded by these headers.
+    Loaded(&'static [Header]),
+    /// In a file that is being loaded, by its headers.
+    File(u64, Vec<Header>),
+}
+
+/// A part of a library: its address as the file has it, and its bytes.
+type Part<'a> = (u64, &'a [u8]);
+
+/// What is looked for: the addresses of one text for which `is_near` is true.
+pub(crate) struct Wanted<'a, F> {
+    pub(crate) text: Range<u64>,
+    pub(crate) is_near: F,
+    /// Addresses that instructions take: of tables, if they lead into the text.
+    pub(crate) tables: &'a HashSet<u64>,
+}
+
+impl Data {
+    /// Adds what of the wanted addresses the data leads to. The library is loaded at `base`.
+    #[cold]
+    pub(crate) fn lead(
+        &self,
+        base: u64,
+        wanted: &Wanted<'_, impl Fn(u64) -> bool>,
+        to: &mut HashSet<u64>,
+    ) {
+        match self {
+            Self::Loaded(headers) => {
+                let loaded = |header: &&Header| header.p_flags & libc::PF_R != 0;
+                let part = |header: &Header| {
+                    let len = usize::try_from(header.p_filesz).unwrap_or(0);
+                    let at = (base + header.p_vaddr) as *const u8;
+                    // SAFETY: the segment is mapped, to be read, for as long as nobody unloads it.
+                    (header.p_vaddr, unsafe { std::slice::from_raw_parts(at, len) })
+                };
+                let all: ArrayVec<Part<'_>, PARTS_MAX> =
+                    parts(headers).filter(loaded).map(part).take(PARTS_MAX).collect();
+                search(&all, base, wanted, to);
+            }
+            Self::File(fd, headers) => {
+                let Some(file) = Mapped::new(*fd) else { return };
+                let part = |header: &Header| {
+                    let start = usize::try_from(header.p_offset).ok()?;
+                    let end = start.checked_add(usize::try_from(header.p_filesz).ok()?)?;
+                    Some((header.p_vaddr, file.bytes().get(start..end)?))
+                };
+                let all: ArrayVec<Part<'_>, PARTS_MAX> =
+                    parts(headers).filter_map(part).take(PARTS_MAX).collect();
+                search(&all, 0, wanted, to);
+            }
+        }
+    }
+}
+
+fn parts(headers: &[Header]) -> impl Iterator<Item = &Header> {
+    headers.iter().filter(|header| header.p_type == libc::PT_LOAD)
+}
+
+/// A file that is mapped to be looked at.
+struct Mapped {
+    at: u64,
+    len: u64,
+}
+
+impl Mapped {
+    fn new(fd: u64) -> Option<Self> {
+        let mut found = std::mem::MaybeUninit::<libc::stat>::zeroed();
+        if sys!(libc::SYS_fstat, fd, found.as_mut_ptr()) != 0 {
+            return None;
+        }
+        // SAFETY: zeroes are a valid value, which the kernel has filled.
+        let len = u64::try_from(unsafe { found.assume_init() }.st_size).ok()?;
+        let at = sys!(libc::SYS_mmap, 0, len, libc::PROT_READ, libc::MAP_PRIVATE, fd, 0);
+        Some(Self { at: u64::try_from(at).ok()?, len })
+    }
+
+    fn bytes(&self) -> &[u8] {
+        let len = usize::try_from(self.len).unwrap_or(0);
+        // SAFETY: so many bytes are mapped for as long as this lives; the loader relies on the file just so.
+        unsafe { std::slice::from_raw_parts(self.at as *const u8, len) }
+    }
+}
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        sys!(libc::SYS_munmap, self.at, self.len);
+    }
+}
+
+fn search(
+    parts: &[Part<'_>],
+    base: u64,
+    wanted: &Wanted<'_, impl Fn(u64) -> bool>,
+    to: &mut HashSet<u64>,
+) {
+    let is_wanted = |at: &u64| wanted.text.contains(at) && (wanted.is_near)(*at);
+    for (start, bytes) in parts {
+        let aligned = usize::try_from(start.next_multiple_of(8) - start).unwrap_or(0);
+        let (words, _) = bytes.get(aligned..).unwrap_or_default().as_chunks::<8>();
+        let words = words.iter().map(|word| u64::from_le_bytes(*word));
+        // The loader has added where the library is, or has not yet.
+        to.extend(words.flat_map(|word| [word, word.wrapping_sub(base)]).filter(is_wanted));
+    }
+    for table in wanted.tables {
+        let rest = parts.iter().find_map(|(start, bytes)| {
+            bytes.get(usize::try_from(table.checked_sub(*start)?).ok()?..)
+        });
+        let (distances, _) = rest.unwrap_or_default().as_chunks::<4>();
+        let targets = distances
+            .iter()
+            .take(ENTRIES_MAX)
+            .map(|distance| table.wrapping_add_signed(i64::from(i32::from_le_bytes(*distance))));
+        to.extend(targets.take_while(|at| wanted.text.contains(at)).filter(is_wanted));
+    }
+}
