@@ -87,6 +87,9 @@ promises! {
     what_a_program_allows_itself_by_a_folder_that_is_open: runs_with_the_daemon allowed;
     /// A thread had given up its rights, and was given what another one's rights allow.
     what_one_thread_may_not_do_whose_rights_are_its_own: runs_with_the_daemon alone;
+    /// What its parent had mapped stayed in its memory, where it had used the pool itself. Where it had not, it left the
+    /// pool in its parent's name: the next `novale umount` closed that, and the parent went on with it.
+    what_a_child_forbids_itself_is_its_own: runs_with_the_daemon child_forbids;
     /// It locked the pool and the arena as well: all memory of the machine, perhaps, and more than it may.
     what_locks_all_its_memory_locks_no_pool: runs_with_the_daemon locks_its_memory;
     /// Pool and arena counted: a shell that was told `ulimit -v` could allocate nothing any more, and ended.
@@ -281,7 +284,7 @@ mod tasks {
     use std::path::PathBuf;
     use std::process::{Command, Stdio};
 
-    use super::OTHER;
+    use super::{OTHER, fails_with, forbid, program};
     use crate::harness::PLACE;
 
     fn at(name: &str) -> PathBuf {
@@ -305,6 +308,35 @@ mod tasks {
         fs::write(at("all/own"), b"two").unwrap();
         std::os::unix::fs::symlink("own", at("all/mine")).unwrap();
         assert_eq!(fs::read(at("all/mine")).unwrap(), b"two");
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn child_forbids() {
+        let forbids = || {
+            forbid(&[libc::SYS_mkdirat], fails_with(libc::EPERM));
+            let maps = fs::read_to_string("/proc/self/maps").unwrap();
+            !maps.contains("/dev/shm/")
+        };
+        let child_does = |does: &dyn Fn() -> bool| {
+            let child = unsafe { libc::fork() };
+            if child == 0 {
+                unsafe { libc::_exit(i32::from(!does())) };
+            }
+            assert_eq!(exits_with(child), 0);
+        };
+        fs::write(at("file"), b"parent").unwrap();
+        child_does(&forbids);
+        let umount = || {
+            let mount = std::env::var(PLACE).unwrap();
+            Command::new(program()).args(["umount", &mount]).output().unwrap()
+        };
+        let refused = String::from_utf8(umount().stderr).unwrap();
+        assert!(refused.contains("used directly"), "{refused}");
+        child_does(&|| fs::write(at("child"), b"own").is_ok() && forbids());
+        let _open = fs::File::open(at("file")).unwrap();
+        child_does(&forbids);
+        assert_eq!(fs::read(at("child")).unwrap(), b"own");
     }
 
     #[test]

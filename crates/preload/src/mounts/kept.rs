@@ -8,6 +8,7 @@ use novale_posix::join::Joined;
 
 use crate::base::sys::sys;
 use crate::mounts;
+use crate::numbers::words;
 
 /// Looks whether a sleeper has woken, and how long it is waited in between: a tenth of a second and more in all.
 const LOOKS: u32 = 2000;
@@ -30,6 +31,25 @@ pub(super) fn free(joined: Box<Joined>) {
         joined.fs.wake_for_mappings();
         let between = libc::timespec { tv_sec: 0, tv_nsec: BETWEEN_NS };
         sys!(libc::SYS_nanosleep, &raw const between, 0);
+    }
+    drop(joined);
+}
+
+/// Frees a child's copy of what its parent had joined, so that it has no part of the pool in its memory. The parent's
+/// place among the pool's clients stays.
+///
+/// # Safety
+/// It is null, or leaked by the parent, and nobody in this process uses it.
+pub(super) unsafe fn free_copy(parents: *mut Joined) {
+    if parents.is_null() {
+        return;
+    }
+    // SAFETY: as the caller says.
+    let joined = unsafe { Box::from_raw(parents) };
+    joined.descriptors().for_each(words::forget_internal);
+    while Arc::strong_count(&joined.fs) > 1 {
+        // SAFETY: of a thread that slept by it in the parent, and is not in the child.
+        unsafe { Arc::decrement_strong_count(Arc::as_ptr(&joined.fs)) };
     }
     drop(joined);
 }

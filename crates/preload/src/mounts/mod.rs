@@ -283,12 +283,8 @@ fn start_again() -> Option<()> {
     if joined.load(Ordering::Relaxed) == 0 {
         for mount in all() {
             let parents = mount.joined.swap(std::ptr::null_mut(), Ordering::Relaxed);
-            // SAFETY: leaked by `join` in the parent; this is the child's copy.
-            let parents = unsafe { parents.as_ref() };
-            for descriptor in parents.into_iter().flat_map(Joined::descriptors) {
-                sys!(libc::SYS_close, descriptor);
-                words::forget_internal(descriptor);
-            }
+            // SAFETY: leaked by `join` in the parent; this is the child's copy, which nobody has used.
+            unsafe { kept::free_copy(parents) };
         }
         numbers::freed_any();
         joined.store(1, Ordering::Release);
@@ -749,16 +745,21 @@ impl Left {
 /// descriptors. No thread of this library's own is there any more.
 pub(crate) fn leave_for_good() {
     let _joining = JOINING.lock();
+    let here = has_joined();
     for mount in all() {
         mount.failed.store(true, Ordering::Relaxed);
         let there = mount.joined.swap(std::ptr::null_mut(), Ordering::AcqRel);
-        // SAFETY: leaked by `join`.
-        let Some(joined) = (unsafe { there.as_ref() }) else { continue };
-        joined.close().unwrap_or_default();
-        joined.descriptors().for_each(words::forget_internal);
-        // SAFETY: made by a box in `join`, and nobody else has it any more: threads that are inside
-        // may be about to look at it, and there are none.
-        kept::free(unsafe { Box::from_raw(there) });
+        if !here {
+            // SAFETY: as in `start_again`.
+            unsafe { kept::free_copy(there) };
+        } else if !there.is_null() {
+            // SAFETY: made by a box in `join`, and nobody else has it any more: threads that are inside
+            // may be about to look at it, and there are none.
+            let joined = unsafe { Box::from_raw(there) };
+            joined.close().unwrap_or_default();
+            joined.descriptors().for_each(words::forget_internal);
+            kept::free(joined);
+        }
     }
 }
 
