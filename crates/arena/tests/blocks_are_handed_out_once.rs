@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::sync::atomic::Ordering::Relaxed;
 
-use novale_arena::{Arena, Class, Full, Off};
+use novale_arena::{Arena, Class, Full, Off, Radix};
 
 const SMALL: Class = Class::new(3, 8);
 const LARGE: Class = Class::new(4, 70);
@@ -40,6 +40,31 @@ fn blocks_are_aligned_zeroed_and_reused_within_their_class_only() {
         assert!(arena.block::<8>(off).unwrap().iter().all(|word| word.load(Relaxed) == 0));
     }
     assert_eq!(arena.used_bytes(), used);
+}
+
+/// A map that had taken all memory kept it for maps, though it was empty.
+#[test]
+fn nodes_of_maps_go_to_others_where_memory_is_short() {
+    let arena = Arena::anonymous(2 << 20).unwrap();
+    let root = arena.word(arena.alloc(SMALL).unwrap()).unwrap();
+    let map = Radix::new(root);
+    let keys = (0_u64..).map(|key| key << 20).take_while(|key| map.set(&arena, *key, 7).is_ok());
+    let keys: Vec<u64> = keys.collect();
+    while arena.alloc(SMALL).is_ok() {}
+    map.clear(&arena).unwrap();
+    let (used, free) = (arena.used_bytes(), arena.free_bytes());
+    let mut taken = HashSet::new();
+    while let Ok(off) = arena.alloc(SMALL) {
+        assert!(arena.block::<8>(off).unwrap().iter().all(|word| word.load(Relaxed) == 0));
+        arena.block::<8>(off).unwrap().iter().for_each(|word| word.store(u64::MAX, Relaxed));
+        assert!(taken.insert(off));
+    }
+    assert_eq!((arena.used_bytes(), taken.len() as u64), (used, free / SMALL.bytes()));
+    assert_eq!(arena.free_bytes(), 0);
+    // They stay where they have come.
+    taken.iter().for_each(|off| arena.free(SMALL, *off));
+    assert!(map.set(&arena, keys[1], 7).is_err());
+    assert!(taken.contains(&arena.alloc(SMALL).unwrap()));
 }
 
 #[test]

@@ -5,9 +5,10 @@ mod support;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use novale_arena::Arena;
 use novale_core::{
-    Ctx, Error, FileKind, Form, Fs, Ino, NewInode, Node, OpenOptions, Serial, SetAttr, Written,
-    check,
+    Ctx, Error, FileKind, Form, Fs, Ino, Mode, NewInode, Node, OpenOptions, Serial, SetAttr,
+    Written, check,
 };
 use support::MB;
 
@@ -62,6 +63,50 @@ fn of_many_files_only_those_in_use() {
     // their own kind count too.
     assert!(memory.used_bytes < 3 * MB, "{memory:?}");
     is_sound(&fs);
+}
+
+/// Its index took all memory, and what it gave back went to indexes alone: nobody could look anything up, or make or
+/// remove it, until the pool was opened again.
+#[test]
+fn one_scattered_file_leaves_others_their_memory() {
+    for mode in [Mode::Strict, Mode::Buffered] {
+        let arena = Arena::anonymous(8 * MB).unwrap();
+        let options = OpenOptions {
+            now_ns: 2,
+            mode: Some(mode),
+            buffer_bytes: Some(MB),
+            ..OpenOptions::default()
+        };
+        let fs =
+            Fs::open(support::pool(&[256 * MB], 2), arena, &options, &Serial, &|_| {}).unwrap();
+        let dir = make(&fs, Ino::ROOT, "d", FileKind::Directory);
+        let names = |kind: &str| (0..200).map(|file| format!("{kind}{file}")).collect::<Vec<_>>();
+        for name in names("before") {
+            let ino = make(&fs, dir, &name, FileKind::File);
+            fs.write(&ctx(), ino, 0, name.as_bytes()).unwrap();
+        }
+        let scattered = make(&fs, Ino::ROOT, "scattered", FileKind::File);
+        fs.hold(scattered).unwrap();
+        let far = |page: u64| fs.write(&ctx(), scattered, page << 30, &[1]);
+        let written = (0..100_000).find_map(|page| far(page).is_err().then_some(page)).unwrap();
+        assert!(matches!(far(written), Err(Error::NoMemory)), "{mode:?}, {written} pages");
+        // What it has can be changed, and all else be used.
+        far(written / 2).unwrap();
+        for name in names("before") {
+            let found = fs.lookup(&ctx(), Node::current(dir), name.as_bytes()).unwrap().ino;
+            let mut bytes = vec![0; name.len()];
+            fs.read(&ctx(), found, 0, &mut bytes).unwrap();
+            assert_eq!(bytes, name.as_bytes());
+            fs.unlink(&ctx(), Node::current(dir), name.as_bytes()).unwrap();
+        }
+        for name in names("after") {
+            let ino = make(&fs, dir, &name, FileKind::File);
+            fs.write(&ctx(), ino, 0, name.as_bytes()).unwrap();
+        }
+        fs.unlink(&ctx(), Node::ROOT, b"scattered").unwrap();
+        fs.release(&ctx(), scattered, 1).unwrap();
+        is_sound(&fs);
+    }
 }
 
 /// A file without a name lives in its view alone; what else is dropped must not take it along.

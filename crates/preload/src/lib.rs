@@ -53,7 +53,7 @@ use crate::entry::counted;
 use crate::fds::table;
 use crate::mounts::state;
 use crate::process::{confined, signals};
-use crate::text::objects::{self, Seen};
+use crate::text::objects::{self, Replaced};
 
 /// Called by the loader before anything of the program runs, its own libraries' starts included.
 #[used]
@@ -90,10 +90,10 @@ extern "C" fn start(_count: c_int, _args: *const *const c_char, environment: *co
     // SAFETY: as above.
     unsafe { maps::begin(settings::value(Variable::Map)) };
     let seen = objects::begin();
-    if seen != Seen::None {
+    if seen != Replaced::None {
         signals::begin();
     }
-    if seen == Seen::Part {
+    if seen == Replaced::Part {
         // Nothing else runs that it could wait for.
         confined::before_unseen_calls();
     }

@@ -19,7 +19,7 @@ const SHARED: &[Shared] = &[
     Shared {
         number: ("crates/arena/src/memory/arena.rs", "LAYOUT"),
         of: &["crates/arena/src/"],
-        fingerprint: 0x18da_4058_d75d_121e,
+        fingerprint: 0xdfaf_83e6_af98_0cf2,
     },
     Shared {
         number: ("crates/core/src/life/attach.rs", "SHARED"),

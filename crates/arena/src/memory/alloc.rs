@@ -25,11 +25,19 @@ const TABLE_CLASSES: u8 = 192;
 /// The greatest table: 2^34 words, 128 GB.
 const TABLE_LOG2_MAX: u32 = 34;
 
+/// Classes whose free blocks go to others where there is no fresh memory: one file's index may have taken all of it.
+/// Their readers take any words for what they may be, and nothing in them outlives their use.
+const LENDERS: [Class; 2] = [INDEX_NODE, INDEX_PARENT];
+/// Nodes of radix maps, and those above leaves.
+pub(crate) const INDEX_NODE: Class = Class::internal(131, 72);
+pub(crate) const INDEX_PARENT: Class = Class::internal(134, 200);
+
 /// How often a contended list head is tried before going round it: to fresh memory when taking,
 /// to a leaked block when giving back. Each failure means that another thread got through.
 const TRIES: u32 = 1 << 16;
 
-/// A kind of block: all blocks of a class have one size, and are reused for that class only.
+/// A kind of block: all blocks of a class have one size, and are reused for that class only; but those of an index's
+/// nodes ([`LENDERS`]) for any other where there is no memory left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Class {
     id: u8,
@@ -139,7 +147,7 @@ impl Arena {
             return self.bump(words);
         }
         let Some((off, block)) = self.pop(head, words) else {
-            return self.bump(words);
+            return self.bump(words).or_else(|full| self.borrow(id, words).ok_or(full));
         };
         free.fetch_sub(1, Relaxed);
         if clear {
@@ -217,6 +225,24 @@ impl Arena {
             }
         }
         None
+    }
+
+    /// Takes a part of a free block of another class for good, which is all 0 then; the rest of it is free in the new
+    /// class, as far as it goes.
+    #[cold]
+    fn borrow(&self, id: u8, words: u64) -> Option<Off> {
+        let fits = |class: &&Class| class.id != id && u64::from(class.words) >= words;
+        let (lender, (off, block)) = LENDERS.iter().filter(fits).find_map(|class| {
+            let (head, _, free) = self.class_line(class.id);
+            let found = self.pop(head, u64::from(class.words))?;
+            free.fetch_sub(1, Relaxed);
+            Some((class, found))
+        })?;
+        block.iter().for_each(|word| word.store(0, Relaxed));
+        for piece in 1..u64::from(lender.words) / words {
+            self.give(id, words, Off::from_raw(off.raw() + piece * words * 8));
+        }
+        Some(off)
     }
 
     /// Takes fresh memory, which is all 0.

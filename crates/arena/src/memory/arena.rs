@@ -353,6 +353,15 @@ impl Arena {
         if used <= wanted { 0 } else { (used - wanted).saturating_sub(self.free_bytes()) }
     }
 
+    /// Whether so little is left, of fresh memory and of blocks that were given back, that what one file's index
+    /// would take is to be kept for others.
+    #[inline]
+    #[must_use]
+    pub fn is_nearly_full(&self) -> bool {
+        let (used, max) = (self.used_bytes(), self.max_bytes());
+        used > max / 8 * 7 && self.free_bytes() < max / 8
+    }
+
     #[inline]
     pub(crate) fn segment(&self) -> &Arc<Segment> {
         &self.segment

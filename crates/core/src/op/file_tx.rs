@@ -284,14 +284,14 @@ impl<'a> FileTx<'a> {
         self.fs.allow_write(self.call, view, first_page, pages)?;
         self.strip()?;
         self.room(self.taken.extents.len(), Need::Release)?;
-        Ok(view.index().reserve(self.fs.arena(), first_page, pages)?)
+        self.fs.room_in_index(view, first_page, pages)
     }
 
     /// Room in the log and in the index for runs of pages, each with its first page in the file.
     pub(crate) fn room_for_runs(&mut self, runs: &[(u64, Extent)], need: Need) -> Result<()> {
         self.room(runs.len(), need)?;
         for (page, extent) in runs {
-            self.file.view.index().reserve(self.fs.arena(), *page, extent.pages)?;
+            self.fs.room_in_index(&self.file.view, *page, extent.pages)?;
         }
         Ok(())
     }

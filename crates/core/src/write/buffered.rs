@@ -221,7 +221,7 @@ impl Fs {
         }
         let first = staged.offset / PAGE;
         // What flushing needs of the arena is there from now on.
-        view.index().reserve(arena, first, count)?;
+        self.room_in_index(view, first, count)?;
         view.reserve_blocks(arena, first..first + count)?;
         self.fill_up(view, &staged)?;
         let Some(after) = self.reserve_room(view, &staged, call.now_ns)? else {

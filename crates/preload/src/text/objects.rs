@@ -78,7 +78,7 @@ struct Object {
 
 /// What is seen here of the system calls of a program that starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Seen {
+pub(crate) enum Replaced {
     /// None: libc's can't be replaced, or a part of the program is Go, and the mount serves everything.
     None,
     /// All but some that concern files, and can't be replaced.
@@ -88,14 +88,14 @@ pub(crate) enum Seen {
 
 /// Replaces the system calls of all that is loaded.
 #[inline]
-pub(crate) fn begin() -> Seen {
+pub(crate) fn begin() -> Replaced {
     let mut found = Loaded { first: ArrayVec::new(), others: Vec::new() };
     // SAFETY: the callback keeps to the rules and `found` outlives the call.
     unsafe { libc::dl_iterate_phdr(Some(take_down), (&raw mut found).cast()) };
     let all = || found.first.iter().chain(&found.others);
     if all().any(|object| object.is_go) {
         report::event(Event::Confined);
-        return Seen::None;
+        return Replaced::None;
     }
     let loader = all().find(|object| object.kind == Kind::Loader);
     let (mut replaced, mut image) = (0, None);
@@ -103,7 +103,7 @@ pub(crate) fn begin() -> Seen {
         image = by_image(object, loader);
         replaced += if image.is_some() { 1 } else { object.replace(&object.sites()) };
     }
-    let mut seen = if replaced > 0 { Seen::All } else { Seen::None };
+    let mut seen = if replaced > 0 { Replaced::All } else { Replaced::None };
     if replaced > 0 {
         for object in all().filter(|object| object.kind != Kind::Libc) {
             let beside = image.filter(|_| object.kind == Kind::Loader);
@@ -111,7 +111,7 @@ pub(crate) fn begin() -> Seen {
             let sites = beside.unwrap_or_else(|| object.sites());
             object.replace(&sites);
             if object.is_unseen(&sites) {
-                seen = Seen::Part;
+                seen = Replaced::Part;
             }
         }
     }

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use crate::base::error::BadOffset;
 use crate::base::off::{Off, at, to_usize};
 use crate::base::word::AtomicU64;
-use crate::memory::alloc::Class;
+use crate::memory::alloc::{Class, INDEX_NODE, INDEX_PARENT};
 use crate::memory::arena::Arena;
 
 /// Bits of a key; greater keys are refused.
@@ -21,13 +21,13 @@ pub(super) const HEIGHT_MAX: u32 = KEY_BITS / LEVEL_BITS;
 pub(super) const NODE_WORDS: usize = 72;
 /// The first slot's word.
 pub(super) const SLOTS: usize = 8;
-pub(super) const NODE: Class = Class::internal(131, 72);
+pub(super) const NODE: Class = INDEX_NODE;
 /// Nodes above leaves have a further word for each slot, of the leaf that it leads to: its first value
 /// where all 64 are there and rise by [`RUN_STRIDE`] each; 0 where they don't, or nobody has looked.
 /// And one of where the leaf of a map of pairs is that has the same keys; 0 where there is none, or none
 /// was noted.
 pub(super) const PARENT_WORDS: usize = NODE_WORDS + 128;
-const PARENT: Class = Class::internal(134, 200);
+const PARENT: Class = INDEX_PARENT;
 const RUNS: usize = NODE_WORDS;
 const TWINS: usize = RUNS + 64;
 /// What values that lie one after the other rise by: the bytes of a page.

@@ -123,7 +123,7 @@ impl Fs {
         // A data checksum would have to take in every page that moves: the form is the two-fence one.
         tx.room(entries, shift.need)?;
         for run in &shift.runs {
-            view.index().reserve(self.arena(), run.file_page, run.extent.pages)?;
+            self.room_in_index(view, run.file_page, run.extent.pages)?;
         }
         if changes && !seeded::is_on(Bug::MovedPagesStay) {
             tx.entry(&hole_to_end(shift.from));
