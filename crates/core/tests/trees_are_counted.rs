@@ -165,7 +165,16 @@ fn names_stay_in_their_tree_but_the_tops() {
     let project = |count| SetAttr { project: Some(count), ..SetAttr::default() };
     fs.setattr(&ctx(), inside.node(), &project(0)).unwrap();
     other(moved(Node::current(a), b"y", Node::current(a), b"z", RenameMode::Replace));
+    other(moved(Node::current(a), b"y", Node::ROOT, b"z", RenameMode::Replace));
     fs.setattr(&ctx(), inside.node(), &project(inside.project)).unwrap();
+    // So does what counts for a tree that its directory counts for no more: it would count for ever.
+    let below = fs.lookup(&ctx(), Node::current(a), b"below").unwrap();
+    let deep = Node::current(below.ino);
+    make(&fs, below.ino, "left", FileKind::File);
+    fs.setattr(&ctx(), below.node(), &project(0)).unwrap();
+    other(moved(deep, b"left", Node::ROOT, b"left", RenameMode::Replace));
+    other(moved(deep, b"left", Node::current(a), b"left", RenameMode::Replace));
+    fs.setattr(&ctx(), below.node(), &project(below.project)).unwrap();
     // A tree moves as a whole, below another one too, and back.
     let sums = summed(&fs);
     moved(Node::ROOT, b"a", Node::current(b), b"a", RenameMode::Replace).unwrap();

@@ -82,14 +82,12 @@ impl Model {
         Ok(())
     }
 
-    /// What counts for the tree that it lies in stays there, and no tree takes what does not count for it, but for the
-    /// top of another one.
+    /// But for the top of a tree, all is moved among directories that count as it does.
     fn stay_in_tree(&self, moved: Attr, from: Ino, to: Ino) -> Result<()> {
         let [from, to] = [self.getattr(from)?.project, self.getattr(to)?.project];
-        let leaves = moved.project == from && moved.project != to;
         let is_top = u64::from(moved.project) == moved.ino.0;
-        let intrudes = to != 0 && moved.project != to && !is_top;
-        if leaves || intrudes { Err(Error::OtherTree) } else { Ok(()) }
+        let stays = from == moved.project && to == moved.project;
+        if stays || is_top { Ok(()) } else { Err(Error::OtherTree) }
     }
 
     fn check_replaceable(&self, source: Attr, target: Attr) -> Result<()> {

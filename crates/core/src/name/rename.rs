@@ -355,15 +355,14 @@ impl Fs {
     }
 }
 
-/// Refuses to move what counts for its directory's tree to a directory of another one, and to move or rename in a tree
-/// what does not count for it: who is about to make it count finds it by its name. What does not count for the tree that
-/// it lies in may be moved to a directory of no tree, or of its own; the top of a tree anywhere.
+/// Refuses to move what counts for its directory's tree to a directory of another one, and to move or rename what does not
+/// count for it: who goes through a tree that begins or ends to count finds it by its name. The top of a tree may be
+/// moved anywhere.
 fn stay_in_tree(moved: &Locked<'_>, old: &Locked<'_>, new: &Locked<'_>) -> Result<()> {
-    let (project, to) = (moved.view.project(), new.view.project());
-    let leaves = project == old.view.project() && project != to;
+    let project = moved.view.project();
+    let stays = [old, new].iter().all(|dir| dir.view.project() == project);
     let is_top = u64::from(project) == moved.view.ino().get();
-    let intrudes = to != 0 && project != to && !is_top;
-    if leaves || intrudes { Err(Error::OtherTree) } else { Ok(()) }
+    if stays || is_top { Ok(()) } else { Err(Error::OtherTree) }
 }
 
 fn add_of<'a>(name: &'a [u8], inode: &Locked<'_>) -> Add<'a> {
