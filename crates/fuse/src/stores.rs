@@ -26,6 +26,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex};
 
 use novale_core::Ino;
@@ -40,12 +42,29 @@ const KEPT_MAX: usize = 512;
 /// Groups of 512 pages of a file of which the kernel's pages are known, 8 GB where all are used: of a file of more it may
 /// have any. A hole costs the kernel's user no room, and each group costs the daemon some.
 const GROUPS_MAX: usize = 4096;
+/// The same of all files, beyond those of the latest write of each: 64 MB. What a user keeps open and does not write to
+/// needs none.
+const KEPT_IN_ALL: usize = 16 << 10;
+/// Groups of all files: some 100 MB.
+const GROUPS_IN_ALL: usize = 1 << 20;
 /// A file's latest writes, of which the old bytes are kept in any case: each has 257 pages at most.
 const LATEST: u64 = 8;
 
 /// The files that the kernel has open for reading and writing.
 #[derive(Debug, Default)]
-pub(crate) struct Stores(Mutex<HashMap<u64, Open>>);
+pub(crate) struct Stores {
+    files: Mutex<HashMap<u64, Open>>,
+    totals: Arc<Totals>,
+}
+
+/// What is kept of all files, as each has counted it last.
+#[derive(Debug, Default)]
+struct Totals {
+    replaced: AtomicUsize,
+    groups: AtomicUsize,
+    /// Writes to files of which something is kept.
+    writes: AtomicU64,
+}
 
 #[derive(Debug, Default)]
 struct Open {
@@ -66,6 +85,18 @@ struct Pages {
     replaced: BTreeMap<u64, Replaced>,
     /// Writes so far.
     writes: u64,
+    totals: Arc<Totals>,
+    /// What of it stands in the totals: pages and groups.
+    counted: [usize; 2],
+    /// The latest write among those to all files.
+    latest: u64,
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        (self.replaced, self.kernels) = Default::default();
+        self.count();
+    }
 }
 
 /// What writes have replaced in a page since the kernel has read it.
@@ -179,9 +210,21 @@ impl Pages {
         self.any || words.and_then(|words| words.get(word)).is_some_and(|word| word & bit != 0)
     }
 
+    /// Brings the totals up to date.
+    fn count(&mut self) {
+        let totals = [&self.totals.replaced, &self.totals.groups];
+        let now = [self.replaced.len(), self.kernels.len()];
+        for (total, (now, counted)) in totals.into_iter().zip(now.into_iter().zip(self.counted)) {
+            total.fetch_add(now.wrapping_sub(counted), Relaxed);
+        }
+        self.counted = now;
+    }
+
     fn set(&mut self, page: u64, is_kernels: bool) {
         let (group, word, bit) = Self::place(page);
-        self.any |= self.kernels.len() == GROUPS_MAX && !self.kernels.contains_key(&group);
+        let is_full =
+            self.kernels.len() == GROUPS_MAX || self.totals.groups.load(Relaxed) >= GROUPS_IN_ALL;
+        self.any |= is_full && !self.kernels.contains_key(&group);
         if self.any {
             self.kernels = HashMap::new();
             return;
@@ -254,10 +297,14 @@ impl Pages {
 
     /// Forgets what was replaced long ago; the kernel has dropped those pages.
     fn forget_oldest(&mut self) {
-        if self.replaced.len() <= KEPT_MAX {
-            return;
+        if self.replaced.len() > KEPT_MAX {
+            self.forget_but(LATEST);
         }
-        let oldest = |replaced: &Replaced| replaced.write + LATEST <= self.writes;
+    }
+
+    /// Forgets what was replaced before so many writes.
+    fn forget_but(&mut self, latest: u64) {
+        let oldest = |replaced: &Replaced| replaced.write + latest <= self.writes;
         let pages: Vec<u64> =
             self.replaced.iter().filter(|(_, it)| oldest(it)).map(|(page, _)| *page).collect();
         for page in pages {
@@ -290,17 +337,21 @@ impl Stores {
     /// The kernel has a file open for reading and writing, once more; whether writes bypass its pages is the same
     /// each time.
     pub(crate) fn opened(&self, ino: Ino, bypasses: bool) {
-        let mut files = locked(&self.0);
+        let mut files = locked(&self.files);
         let open = files.entry(ino.get()).or_default();
         open.count += 1;
         if bypasses {
-            open.pages.get_or_insert_default();
+            open.pages.get_or_insert_with(|| {
+                let mut pages = Pages::default();
+                pages.totals = Arc::clone(&self.totals);
+                Arc::new(Mutex::new(pages))
+            });
         }
     }
 
     /// Once less, and what was mapped through that is not.
     pub(crate) fn ended(&self, ino: Ino) {
-        let mut files = locked(&self.0);
+        let mut files = locked(&self.files);
         let Some(open) = files.get_mut(&ino.get()) else { return };
         open.count -= 1;
         if open.count == 0 {
@@ -309,7 +360,7 @@ impl Stores {
     }
 
     fn pages(&self, ino: Ino) -> Option<Arc<Mutex<Pages>>> {
-        locked(&self.0).get(&ino.get()).and_then(|open| open.pages.clone())
+        locked(&self.files).get(&ino.get()).and_then(|open| open.pages.clone())
     }
 
     /// Whether the kernel may have pages of a file that are stored to.
@@ -323,7 +374,7 @@ impl Stores {
     }
 
     fn may_have(&self, ino: Ino, has: impl FnOnce(&Pages) -> bool) -> bool {
-        let pages = match locked(&self.0).get(&ino.get()) {
+        let pages = match locked(&self.files).get(&ino.get()) {
             None => return false,
             Some(open) => open.pages.clone(),
         };
@@ -350,6 +401,7 @@ impl Stores {
             bytes = read(offset, buf)?;
         }
         pages.are_read(offset, buf.len());
+        pages.count();
         Ok(bytes)
     }
 
@@ -367,10 +419,38 @@ impl Stores {
             pages.writes += 1;
             return write();
         }
+        pages.latest = self.totals.writes.fetch_add(1, Relaxed);
         pages.keep(at()?, len, read)?;
         let written = write();
         pages.forget_oldest();
+        pages.count();
+        drop(pages);
+        self.forget_in_others();
         written
+    }
+
+    /// Where much is kept of all files together, forgets it of those that nobody has written to for longest, but what
+    /// the latest write to each has replaced.
+    fn forget_in_others(&self) {
+        if self.totals.replaced.load(Relaxed) <= KEPT_IN_ALL {
+            return;
+        }
+        let all: Vec<_> =
+            locked(&self.files).values().filter_map(|open| open.pages.clone()).collect();
+        // One that is in use is being written to.
+        let latest =
+            |pages: &Arc<Mutex<Pages>>| pages.try_lock().map_or(u64::MAX, |pages| pages.latest);
+        let mut by_age: Vec<_> = all.iter().map(|pages| (latest(pages), pages)).collect();
+        by_age.sort_unstable_by_key(|(latest, _)| *latest);
+        for (_, pages) in by_age {
+            if let Ok(mut pages) = pages.try_lock() {
+                pages.forget_but(1);
+                pages.count();
+            }
+            if self.totals.replaced.load(Relaxed) <= KEPT_IN_ALL / 2 {
+                break;
+            }
+        }
     }
 
     /// Bytes of a range become zeros past the page cache. Says whether the kernel has to drop its pages of it:
@@ -385,6 +465,7 @@ impl Stores {
         let Some(pages) = self.pages(ino) else { return erase().map(|()| false) };
         let mut pages = locked(&pages);
         pages.keep_erased(bytes, read)?;
+        pages.count();
         erase()?;
         Ok(pages.known(bytes).next().is_some())
     }
@@ -395,6 +476,7 @@ impl Stores {
         let mut pages = locked(&pages);
         let within = self::pages(bytes);
         pages.replaced.retain(|page, _| !within.contains(page));
+        pages.count();
     }
 
     /// Pages are written back that a mapping has stored to.
@@ -422,15 +504,20 @@ mod tests {
 
     /// A file that the kernel has open for reading and writing.
     struct File {
-        stores: Stores,
+        ino: Ino,
+        stores: Arc<Stores>,
         bytes: RefCell<Vec<u8>>,
     }
 
     impl File {
         fn new(len: usize) -> Self {
-            let stores = Stores::default();
-            stores.opened(INO, true);
-            Self { stores, bytes: RefCell::new(vec![0; len]) }
+            let stores = Arc::new(Stores::default());
+            Self::of(&stores, INO, len)
+        }
+
+        fn of(stores: &Arc<Stores>, ino: Ino, len: usize) -> Self {
+            stores.opened(ino, true);
+            Self { ino, stores: Arc::clone(stores), bytes: RefCell::new(vec![0; len]) }
         }
 
         fn read_at(&self, offset: u64, buf: &mut [u8]) -> usize {
@@ -451,7 +538,7 @@ mod tests {
         fn cached(&self, page: u64) -> Vec<u8> {
             let mut buf = vec![0; PAGE_BYTES];
             let read = |at: u64, buf: &mut [u8]| Ok(self.read_at(at, buf));
-            self.stores.read(INO, (page * PAGE, &mut buf), &read).unwrap();
+            self.stores.read(self.ino, (page * PAGE, &mut buf), &read).unwrap();
             buf
         }
 
@@ -459,13 +546,13 @@ mod tests {
             let read = |at: u64, buf: &mut [u8]| Ok(self.read_at(at, buf));
             let at: (AtOffset<'_>, usize) = (&|| Ok(offset), bytes.len());
             let write = &mut || Ok(self.put(offset, bytes));
-            self.stores.write(INO, at, &read, write).unwrap();
+            self.stores.write(self.ino, at, &read, write).unwrap();
         }
 
         fn write_back(&self, page: u64, bytes: &[u8]) {
             let read = |at: u64, buf: &mut [u8]| Ok(self.read_at(at, buf));
             let write = &mut |merged: &[u8]| Ok(self.put(page * PAGE, merged));
-            self.stores.write_back(INO, (page * PAGE, bytes), &read, write).unwrap();
+            self.stores.write_back(self.ino, (page * PAGE, bytes), &read, write).unwrap();
         }
 
         /// Whether the kernel has to drop pages.
@@ -473,7 +560,7 @@ mod tests {
             let read = |at: u64, buf: &mut [u8]| Ok(self.read_at(at, buf));
             let len = usize::try_from(bytes.end - bytes.start).unwrap();
             let erase = &mut || Ok(_ = self.put(bytes.start, &vec![0; len]));
-            self.stores.erase(INO, &bytes, &read, erase).unwrap()
+            self.stores.erase(self.ino, &bytes, &read, erase).unwrap()
         }
 
         fn byte(&self, at: usize) -> u8 {
@@ -608,6 +695,34 @@ mod tests {
         page[10] = 0;
         file.write_back(0, &page);
         assert_eq!(file.byte(10), 0, "a store of the older byte is a store");
+    }
+
+    /// 5 MB were kept of each file that somebody had open and wrote to no more.
+    #[test]
+    fn what_is_kept_of_all_files_is_bounded() {
+        const PAGES: usize = 256;
+        let stores = Arc::new(Stores::default());
+        let files = (8..1008).map(Ino::new).map(|ino| File::of(&stores, ino, PAGES * PAGE_BYTES));
+        let files: Vec<File> = files.collect();
+        for file in &files {
+            (0..PAGES as u64).for_each(|page| _ = file.cached(page));
+            file.write(0, &[5; PAGES / 2 * PAGE_BYTES]);
+            file.write((PAGES - 1) as u64 * PAGE, &[6; 8]);
+            let kept = stores.totals.replaced.load(Relaxed);
+            assert!(kept <= KEPT_IN_ALL + files.len() + 2 * PAGES, "{kept} pages");
+        }
+        // Of none the bytes go that its latest write has replaced.
+        let [first, .., last] = &files[..] else { panic!("no files") };
+        for file in [first, last] {
+            let mut page = vec![0; PAGE_BYTES];
+            page[3000] = 9;
+            file.write_back(PAGES as u64 - 1, &page);
+            let at = (PAGES - 1) * PAGE_BYTES;
+            assert_eq!([7, 8, 3000].map(|byte| file.byte(at + byte)), [6, 0, 9]);
+        }
+        files.iter().for_each(|file| stores.ended(file.ino));
+        assert_eq!(stores.totals.replaced.load(Relaxed), 0);
+        assert_eq!(stores.totals.groups.load(Relaxed), 0);
     }
 
     #[test]
