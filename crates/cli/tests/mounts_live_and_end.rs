@@ -134,6 +134,25 @@ fn a_busy_mount_names_who_works_in_it_or_maps_a_file() {
     novale(&["umount", &scratch.dir()]).ok();
 }
 
+/// A stranger's process called itself so that root's command seemed to say more.
+#[test]
+fn a_busy_mount_says_a_name_on_one_line() {
+    let Some(scratch) = Scratch::for_mount("a_busy_mount_says_a_name") else { return };
+    let slot = scratch.pool();
+    novale(&["mount", &slot, &scratch.dir()]).ok();
+    let mut program = Command::new("sh");
+    program.args(["-c", "printf 'x)\\nnovale: ok' > /proc/$$/comm && echo named && read wait"]);
+    program.current_dir(scratch.dir()).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut program = program.spawn().unwrap();
+    let mut named = [0; 5];
+    program.stdout.as_mut().unwrap().read_exact(&mut named).unwrap();
+    let works = format!("{} (x)\\u000anovale: ok)", program.id());
+    novale(&["umount", &scratch.dir()]).refused(1, &["busy", &works]);
+    drop(program.stdin.take());
+    program.wait().unwrap();
+    novale(&["umount", &scratch.dir()]).ok();
+}
+
 #[test]
 fn a_signal_unmounts_cuts_off_after_the_grace_time_and_closes_clean() {
     let Some(scratch) = Scratch::for_mount("a_signal_unmounts") else { return };

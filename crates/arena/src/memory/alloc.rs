@@ -238,7 +238,9 @@ impl Arena {
             free.fetch_sub(1, Relaxed);
             Some((class, found))
         })?;
-        block.iter().for_each(|word| word.store(0, Relaxed));
+        for word in block {
+            word.store(0, Relaxed);
+        }
         for piece in 1..u64::from(lender.words) / words {
             self.give(id, words, Off::from_raw(off.raw() + piece * words * 8));
         }

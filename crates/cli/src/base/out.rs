@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::fmt::{self, Arguments, Display, Formatter};
 use std::io::{self, ErrorKind, Write};
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -45,9 +46,14 @@ fn plain(text: &str) -> Cow<'_, str> {
     text.chars().map(escaped).collect()
 }
 
-/// A path on one line: a name may have line ends.
-pub(crate) fn on_one_line(path: &str) -> String {
-    path.replace('\n', "\\u000a")
+/// A path, or another name, on one line: it may have line ends.
+pub(crate) fn on_one_line(name: &str) -> String {
+    name.replace('\n', "\\u000a")
+}
+
+/// The same of a path that nobody has spelled for this call.
+pub(crate) fn shown_path(path: &Path) -> String {
+    on_one_line(&path.display().to_string())
 }
 
 /// What `say!` does.

@@ -9,6 +9,7 @@ use serde::Serialize;
 use uuid::Uuid;
 
 use crate::base::args::InfoArgs;
+use crate::base::out::on_one_line;
 use crate::base::size::show_size;
 use crate::base::words::of_stopped;
 use crate::commands::set;
@@ -188,7 +189,7 @@ fn show_failing(facts: &FailingFacts, json: bool) -> Result<()> {
         return say!("{}", serde_json::to_string_pretty(facts)?);
     }
     say!("state     in use by process {}; it goes on without what has failed", facts.used_by)?;
-    say!("mounted   {}", facts.mounted_at)?;
+    say!("mounted   {}", on_one_line(&facts.mounted_at))?;
     for FailingSlot { index, path, has_failed } in &facts.slots {
         say!("slot {index:<4} {path}{}", failed_word(*has_failed))?;
     }
@@ -314,7 +315,7 @@ fn show(facts: &PoolFacts, survives: &str) -> Result<()> {
             (Some(_), false) => " (its daemon does not answer)",
             (Some(_), true) => "",
         };
-        say!("mounted   {target}{how}")?;
+        say!("mounted   {}{how}", on_one_line(target))?;
     }
     if facts.clients.len() > 1 {
         let pids: Vec<String> = facts.clients.iter().map(ToString::to_string).collect();

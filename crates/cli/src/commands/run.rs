@@ -21,7 +21,7 @@ use novale_posix::join::{self, JoinError};
 use novale_posix::program::{self, Kind, Unfit};
 
 use crate::base::args::{MapKind, RunArgs};
-use crate::base::out::in_words;
+use crate::base::out::{in_words, shown_path};
 use crate::base::words::ForPrograms;
 use crate::commands::report;
 use crate::holders::ask;
@@ -271,7 +271,7 @@ fn named_mounts(dirs: &[PathBuf]) -> Result<Vec<Shared>> {
     let named = |dir: &PathBuf| {
         let mount = find(dir)?;
         usable(&table, &mount)?.ok_or_else(|| {
-            let dir = dir.display();
+            let dir = shown_path(dir);
             if !mount.is_believed() {
                 return anyhow!(
                     "{dir} is another user's mount: only that user's programs share it"
@@ -279,7 +279,7 @@ fn named_mounts(dirs: &[PathBuf]) -> Result<Vec<Shared>> {
             }
             match table.whole(mount.device).filter(|whole| whole.target != mount.target) {
                 Some(whole) => {
-                    let (here, there) = (mount.target.display(), whole.target.display());
+                    let (here, there) = (shown_path(&mount.target), shown_path(&whole.target));
                     anyhow!("{here} shows the mount at {there}, or a part of it: name that one")
                 }
                 None => not_shared(&mount.target),

@@ -8,6 +8,8 @@ use std::fs::{self, Metadata};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
+use crate::holders::users;
+
 /// Capabilities by which permissions are passed over: for all, and for looking and searching.
 const DAC_OVERRIDE: u64 = 1 << 1;
 const DAC_READ_SEARCH: u64 = 1 << 2;
@@ -27,11 +29,7 @@ pub(crate) struct Unable {
 
 impl std::fmt::Display for Unable {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "process {}", self.process)?;
-        if let Ok(name) = fs::read_to_string(format!("/proc/{}/comm", self.process)) {
-            write!(f, " ({})", name.trim())?;
-        }
-        write!(f, " {}", self.why)
+        write!(f, "process {} {}", users::with_name(self.process), self.why)
     }
 }
 

@@ -7,7 +7,9 @@ use std::path::PathBuf;
 
 use novale_fuse::MountTable;
 
+use crate::base::out::shown_path;
 use crate::holders::servers::processes;
+use crate::holders::users;
 
 /// Processes of a namespace that are asked for its mounts: one may have changed its root, and see few.
 const ASKED_MAX: usize = 8;
@@ -53,14 +55,11 @@ pub(crate) fn shown(copies: &[Copy]) -> String {
 
 impl Copy {
     fn shown(&self) -> String {
-        let name = |pid: &u32| {
-            let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-            format!("{pid} ({})", name.trim())
-        };
-        let first: Vec<String> = self.processes.iter().take(SHOWN_MAX).map(name).collect();
+        let first = self.processes.iter().take(SHOWN_MAX).copied();
+        let first: Vec<String> = first.map(users::with_name).collect();
         let more = self.processes.len().saturating_sub(SHOWN_MAX);
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
         let many = if self.processes.len() > 1 { "processes" } else { "process" };
-        format!("at {} for {many} {}{more}", self.target.display(), first.join(", "))
+        format!("at {} for {many} {}{more}", shown_path(&self.target), first.join(", "))
     }
 }

@@ -21,7 +21,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use crate::holders::ask;
 use crate::holders::facts::SlotFile;
-use crate::holders::servers;
+use crate::holders::{servers, users};
 use crate::pools::locked::PoolLock;
 use crate::pools::slots::split_source;
 
@@ -59,8 +59,7 @@ impl Process {
 
     /// The program's name and number, for messages.
     fn shown(&self) -> String {
-        let name = fs::read_to_string(format!("/proc/{}/comm", self.pid)).unwrap_or_default();
-        format!("process {} ({})", self.pid, name.trim())
+        format!("process {}", users::with_name(self.pid))
     }
 }
 

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use novale_fuse::MountEntry;
 
+use crate::base::out::on_one_line;
 use crate::holders::servers::processes;
 
 /// Programs that are named.
@@ -39,14 +40,24 @@ fn maps(table: &str, (major, minor): (u32, u32)) -> bool {
     table.lines().any(|line| line.split_whitespace().nth(3) == Some(&device))
 }
 
+/// A process' number and name, as it calls itself: on one line, whatever that is.
+pub(crate) fn with_name(pid: u32) -> String {
+    format!("{pid} ({})", on_one_line(&name_of(pid)))
+}
+
+fn name_of(pid: u32) -> String {
+    let name = fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
+    String::from_utf8_lossy(name.strip_suffix(b"\n").unwrap_or(&name)).into_owned()
+}
+
 /// Number and name; of this program also which of its commands it is.
 fn name(pid: u32) -> String {
-    let comm = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    let comm = comm.trim();
+    let comm = name_of(pid);
+    let comm = comm.as_str();
     let line = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let command = line.split('\0').skip(1).take(WORDS).filter(|_| comm == "novale");
     let words: Vec<&str> = [comm].into_iter().chain(command).collect();
-    format!("{pid} ({})", words.join(" "))
+    format!("{pid} ({})", on_one_line(&words.join(" ")))
 }
 
 #[cfg(test)]

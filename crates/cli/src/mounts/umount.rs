@@ -10,7 +10,7 @@ use novale_fuse::{KIND, MountEntry, MountError, MountTable, Unmount, find, unmou
 use novale_posix::join::remove_arenas_of_dead;
 
 use crate::base::args::UmountArgs;
-use crate::base::out::tell;
+use crate::base::out::{shown_path, tell};
 use crate::base::progress::spin;
 use crate::holders::ask::{self, Stuck};
 use crate::holders::elsewhere;
@@ -66,7 +66,7 @@ fn one(target: &Path, how: Unmount) -> Result<Option<Daemon>> {
     };
     let limit = if how == Unmount::Politely { ANSWER_MAX } else { ask::ANSWER_MAX };
     let said = ask::ask(&entry, limit);
-    let shown = target.display();
+    let shown = shown_path(target);
     if said.as_ref().is_ok_and(|said| said.is_dead) {
         unmount(&entry, how).map_err(|error| explain(error, &entry))?;
         clear_away(&entry);
@@ -117,7 +117,7 @@ fn is_stuck(entry: &MountEntry, daemon: Option<&Daemon>) -> anyhow::Error {
     anyhow!(
         "{}: its daemon{process} has not answered for {} s; --force cuts it off, and what was written \
          to mapped files last may be lost",
-        entry.target.display(),
+        shown_path(&entry.target),
         ANSWER_MAX.as_secs()
     )
 }
@@ -132,7 +132,7 @@ fn has_it_alone(entry: &MountEntry, facts: &Facts) -> Result<()> {
     bail!(
         "{}: busy: used directly by process {}; end them, or give --lazy or --force, with which \
          they keep the pool open",
-        entry.target.display(),
+        shown_path(&entry.target),
         programs.join(", ")
     )
 }
@@ -141,7 +141,7 @@ fn explain(error: MountError, entry: &MountEntry) -> anyhow::Error {
     if let (MountError::Fusermount(_), Some(owner)) = (&error, entry.owner())
         && !entry.is_own()
     {
-        let target = entry.target.display();
+        let target = shown_path(&entry.target);
         return match owner {
             0 => anyhow!("{target} is the mount of root: unmount it as root"),
             _ => anyhow!(
@@ -235,10 +235,10 @@ impl Daemon {
     }
 
     fn wait(&self, target: &Path, limit: Duration) -> Result<()> {
-        let shown = target.display();
+        let shown = shown_path(target);
         // A bind mount of it, say: the kernel lets go of the daemon with the last one.
         if let Some(other) = self.other_mount()? {
-            let other = other.display();
+            let other = shown_path(&other);
             bail!(
                 "{shown} is unmounted, but the pool stays open: it is mounted at {other} too \
                  (novale umount {other})"
@@ -285,7 +285,7 @@ impl Daemon {
         if copies.is_empty() {
             return Ok(false);
         }
-        let (shown, copies) = (target.display(), elsewhere::shown(&copies));
+        let (shown, copies) = (shown_path(target), elsewhere::shown(&copies));
         remark!(
             "novale: {shown} is unmounted, but another mount namespace has the mount too, {copies}: \
              waiting {} s for it; novale umount --force {shown} ends it there, and what is open fails",

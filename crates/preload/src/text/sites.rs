@@ -169,17 +169,14 @@ fn branch_target(instruction: &Instruction) -> Option<u64> {
 
 /// The address that an instruction takes: of a label, or of a table, as before a jump by one.
 fn taken_address(instruction: &Instruction) -> Option<u64> {
-    match instruction.mnemonic() {
-        Mnemonic::Lea => {
-            let relative = instruction.is_ip_rel_memory_operand();
-            relative.then(|| instruction.ip_rel_memory_address())
-        }
-        Mnemonic::Mov | Mnemonic::Push => {
-            let last = instruction.op_count().checked_sub(1)?;
-            instruction.try_immediate(last).ok()
-        }
-        _ => None,
+    let mnemonic = instruction.mnemonic();
+    if mnemonic == Mnemonic::Lea {
+        let relative = instruction.is_ip_rel_memory_operand();
+        return relative.then(|| instruction.ip_rel_memory_address());
     }
+    let may_be = mnemonic == Mnemonic::Mov || mnemonic == Mnemonic::Push;
+    let last = instruction.op_count().checked_sub(1).filter(|_| may_be)?;
+    instruction.try_immediate(last).ok()
 }
 
 /// The run of instructions around a `syscall` that is best replaced by a jump, none of it before `free_from`.

@@ -14,6 +14,7 @@ use serde::Serialize;
 use crate::base::out::on_one_line;
 use crate::holders::ask;
 use crate::holders::facts::MappedFile;
+use crate::holders::users;
 use crate::pools::slots::Found;
 
 /// Names that are looked at.
@@ -74,11 +75,7 @@ impl WaitedFor {
     pub(super) fn show(&self) -> Result<()> {
         let number = format!("inode {}", self.inode);
         let file = self.path.as_ref().map_or(number, |path| on_one_line(path));
-        let name = |pid: &u32| {
-            let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-            format!("{pid} ({})", name.trim())
-        };
-        let by: Vec<String> = self.processes.iter().map(name).collect();
+        let by: Vec<String> = self.processes.iter().copied().map(users::with_name).collect();
         say!("          waits for {file}, mapped by process {}", by.join(", "))
     }
 }
