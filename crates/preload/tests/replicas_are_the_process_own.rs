@@ -36,22 +36,30 @@ promises! {
     /// Both had the same base: what the one wrote by a descriptor was a change of the other's, which was undone when
     /// that one published.
     what_parent_and_child_write_stays: runs parts_ways;
+    /// A program did not start, and meanwhile nobody held a file without a name: what was stored was published to the
+    /// file that had its number by then, and what was written to that one showed.
+    what_is_of_no_file_goes_to_no_other: runs outlives_its_file;
 }
 
 mod tasks {
+    use std::ffi::CString;
     use std::fs::{self, File};
     use std::os::fd::AsRawFd;
-    use std::os::unix::fs::FileExt;
+    use std::os::unix::ffi::OsStrExt;
+    use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
     use std::path::PathBuf;
 
     use super::harness::{PLACE, exits_with};
     use super::*;
 
+    fn path(name: &str) -> PathBuf {
+        PathBuf::from(std::env::var_os(PLACE).unwrap()).join(name)
+    }
+
     /// A file of so many pages of sevens, and a shared mapping of it.
     fn mapped<'a>(pages: usize) -> (File, &'a mut [u8]) {
-        let path = PathBuf::from(std::env::var_os(PLACE).unwrap()).join("file");
-        fs::write(&path, vec![7; pages * PAGE]).unwrap();
-        let file = File::options().read(true).write(true).open(path).unwrap();
+        fs::write(path("file"), vec![7; pages * PAGE]).unwrap();
+        let file = File::options().read(true).write(true).open(path("file")).unwrap();
         let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
         let (len, fd) = (pages * PAGE, file.as_raw_fd());
         let at = unsafe { libc::mmap(std::ptr::null_mut(), len, access, flags, fd, 0) };
@@ -135,5 +143,37 @@ mod tasks {
         assert_eq!(unsafe { libc::write(ends[1], c"".as_ptr().cast(), 1) }, 1);
         assert_eq!(exits_with(child), 0);
         assert_eq!([PAGE + 1, PAGE + 200].map(|at| byte(&file, at)), [b'c', b'Y']);
+    }
+
+    /// A program that the kernel does not know.
+    fn starts_in_vain() {
+        let program = path("program");
+        fs::write(&program, "no program").unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        let name = CString::new(program.as_os_str().as_bytes()).unwrap();
+        let words = [name.as_ptr(), std::ptr::null()];
+        assert_eq!(unsafe { libc::execv(name.as_ptr(), words.as_ptr()) }, -1);
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn outlives_its_file() {
+        let (file, map) = mapped(1);
+        let number = file.metadata().unwrap().ino();
+        drop(file);
+        fs::remove_file(path("file")).unwrap();
+        starts_in_vain();
+        let made = |name: u32| {
+            let other = path(&name.to_string());
+            fs::write(&other, [8; PAGE]).unwrap();
+            File::options().read(true).write(true).open(other).unwrap()
+        };
+        let mut others = (0..1000).map(made);
+        let other = others.find(|file| file.metadata().unwrap().ino() == number).unwrap();
+        other.write_all_at(b"o", 1).unwrap();
+        assert_eq!((map[0], map[1]), (7, 7));
+        map[0] = b'm';
+        publish(map);
+        assert_eq!((map[0], byte(&other, 0), byte(&other, 1)), (b'm', 8, b'o'));
     }
 }

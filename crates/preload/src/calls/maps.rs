@@ -436,6 +436,9 @@ fn remove(pieces: &[Part], len: u64) -> Served {
     }
     for part in pieces {
         let fs = mounts::fs(part.of.mount)?;
+        if !part.of.is_there(fs) {
+            continue;
+        }
         let hole = Fallocate::PunchHole;
         let done = fs.fallocate(&ctx(), part.of.ino, hole, part.offset, part.len);
         if let Err(error) = done {

@@ -87,18 +87,23 @@ fn hold_all(maps: &mut Maps) -> Vec<Part> {
     for source in maps.sources(|source| source.is_own() || source.base.is_some()) {
         let mut hold = source.hold.lock();
         if hold.is_none() {
-            *hold = mounts::fs(source.mount).and_then(|fs| source.take(fs));
+            *hold = mounts::fs(source.mount).and_then(|fs| source.take(fs).ok()?);
         }
-        let is_held = hold.is_some() || source.base.is_some();
+        // A replica stays what it is: without a hold it is of no file.
+        let stays = hold.is_some() || source.base.is_some();
         drop(hold);
-        if is_held {
+        if stays {
             continue;
         }
         if giving::swap(&maps.0, &source) {
             ended.extend(maps.forget_given(&source));
         } else {
-            let of = |part: &&Part| Arc::ptr_eq(&part.of, &source);
-            maps.0.iter().filter(of).for_each(|part| shut(std::slice::from_ref(part)));
+            let end = |part: &mut Part| {
+                shut(std::slice::from_ref(part));
+                // What its file's number gets is not for it.
+                part.shown = Shown::ALL;
+            };
+            maps.show_more(|part| Arc::ptr_eq(&part.of, &source), end);
         }
     }
     ended

@@ -19,7 +19,7 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
-use novale_core::{Fs, HoldId, Ino, MappedRun, Seek, SourceRun};
+use novale_core::{Error, Fs, HoldId, Ino, MappedRun, Seek, SourceRun};
 
 use crate::base::classes::{self, MAPS};
 use crate::base::guard;
@@ -131,16 +131,31 @@ impl Source {
         }
     }
 
-    fn take(&self, fs: &Fs) -> Option<HoldId> {
+    fn take(&self, fs: &Fs) -> Result<Option<HoldId>, Error> {
         let (ctx, ino) = (ctx(), self.ino);
-        let hold = if self.base.is_some() {
+        if self.base.is_some() {
             fs.open_hold(&ctx, ino, self.generation)
         } else if self.anchor.is_some() && giving::can(self.mount) {
             fs.map_hold_giving_way(&ctx, ino, self.generation)
         } else {
             fs.map_hold(&ctx, ino, self.generation)
-        };
-        hold.ok()?
+        }
+    }
+
+    /// Holds the file where that was not possible before. False where it is no more: its number may be another's.
+    fn hold_again(&self) -> Result<bool, Ret> {
+        let mut hold = self.hold.lock();
+        if hold.is_none() {
+            let fs = mounts::fs(self.mount).ok_or(fail(libc::EIO))?;
+            *hold = self.take(fs).map_err(|error| fail(novale_posix::errno(&error)))?;
+        }
+        Ok(hold.is_some())
+    }
+
+    /// Whether the file is there, held or not.
+    pub(crate) fn is_there(&self, fs: &Fs) -> bool {
+        let has_number = || fs.getattr(self.ino).is_ok_and(|of| of.generation == self.generation);
+        self.hold().is_some() || has_number()
     }
 
     /// Whether the kernel's mapping has taken the place of the file's own pages.
@@ -634,7 +649,8 @@ pub(crate) fn flush(maps: &Maps, range: &Range<u64>) -> bool {
         let Some((common, offset)) = part.within(range) else { continue };
         let (first, pages) = (offset / PAGE, (common.end - common.start).div_ceil(PAGE));
         let flush = |fs: &Fs| fs.map_flush(&ctx(), part.of.ino, first, pages).is_ok();
-        good &= mounts::fs(part.of.mount).is_some_and(flush);
+        let is_good = |fs| !part.of.is_there(fs) || flush(fs);
+        good &= mounts::fs(part.of.mount).is_some_and(is_good);
     }
     good
 }

@@ -153,39 +153,42 @@ fn stored_to(range: &Range<u64>) -> Vec<bool> {
 
 /// Publishes what was changed in a range of addresses: each file's changes in one commit.
 pub(crate) fn publish(maps: &Maps, range: &Range<u64>) -> Result<(), Ret> {
-    let replicas = || maps.parts().iter().filter(|part| part.shared && part.of.base.is_some());
-    let mut files: Vec<(usize, Ino)> =
-        replicas().filter(|part| part.within(range).is_some()).map(file_of).collect();
-    files.dedup();
-    for (mount, ino) in files {
-        let Some(fs) = mounts::fs(mount) else { return Err(fail(libc::EIO)) };
-        let failed = |error: Error| fail(novale_posix::errno(&error));
-        let size = fs.getattr(ino).map_err(failed)?.size;
-        let parts = replicas().filter(|part| file_of(part) == (mount, ino));
-        let mut found: Vec<(&Part, Change)> = Vec::new();
-        for part in parts {
-            for mut change in changes(part, range) {
-                // What lies beyond the end of the file is no part of it.
-                let left =
-                    usize::try_from(size.saturating_sub(change.offset)).unwrap_or(usize::MAX);
-                change.bytes.truncate(left);
-                if !change.bytes.is_empty() {
-                    found.push((part, change));
-                }
+    let replicas = maps.parts().iter().filter(|part| part.shared && part.of.base.is_some());
+    let mut files: Vec<(usize, Ino)> = Vec::new();
+    for part in replicas.filter(|part| part.within(range).is_some()) {
+        if part.of.hold_again()? && !files.contains(&file_of(part)) {
+            files.push(file_of(part));
+        }
+    }
+    files.into_iter().try_for_each(|file| publish_file(maps, range, file))
+}
+
+fn publish_file(maps: &Maps, range: &Range<u64>, file: (usize, Ino)) -> Result<(), Ret> {
+    let Some(fs) = mounts::fs(file.0) else { return Err(fail(libc::EIO)) };
+    let failed = |error: Error| fail(novale_posix::errno(&error));
+    let size = fs.getattr(file.1).map_err(failed)?.size;
+    let mut found: Vec<(&Part, Change)> = Vec::new();
+    for part in of_file(maps, file).filter(|part| part.shared) {
+        for mut change in changes(part, range) {
+            // What lies beyond the end of the file is no part of it.
+            let left = usize::try_from(size.saturating_sub(change.offset)).unwrap_or(usize::MAX);
+            change.bytes.truncate(left);
+            if !change.bytes.is_empty() {
+                found.push((part, change));
             }
         }
-        if found.is_empty() {
-            continue;
-        }
-        let piece = |(_, change): &(&Part, Change)| (change.offset, change.bytes.clone());
-        let bytes: Vec<(u64, Vec<u8>)> = found.iter().map(piece).collect();
-        let pieces: Vec<Piece<'_>> =
-            bytes.iter().map(|(offset, bytes)| Piece { offset: *offset, bytes }).collect();
-        fs.write_scattered(&ctx(), ino, &pieces).map_err(failed)?;
-        for (part, change) in &found {
-            show_to_others(maps, part, change);
-            put(part, change.offset, &change.bytes);
-        }
+    }
+    if found.is_empty() {
+        return Ok(());
+    }
+    let piece = |(_, change): &(&Part, Change)| (change.offset, change.bytes.clone());
+    let bytes: Vec<(u64, Vec<u8>)> = found.iter().map(piece).collect();
+    let pieces: Vec<Piece<'_>> =
+        bytes.iter().map(|(offset, bytes)| Piece { offset: *offset, bytes }).collect();
+    fs.write_scattered(&ctx(), file.1, &pieces).map_err(failed)?;
+    for (part, change) in &found {
+        show_to_others(maps, part, change);
+        put(part, change.offset, &change.bytes);
     }
     Ok(())
 }
@@ -193,10 +196,7 @@ pub(crate) fn publish(maps: &Maps, range: &Range<u64>) -> Result<(), Ret> {
 /// Shows what was published of one replica in the others of the file, byte by byte: what lies between two changes
 /// may be older than what was stored there.
 fn show_to_others(maps: &Maps, from: &Part, change: &Change) {
-    let others = || {
-        let of_file = maps.parts().iter().filter(|part| file_of(part) == file_of(from));
-        of_file.filter(|part| !Arc::ptr_eq(&part.of, &from.of))
-    };
+    let others = || of_file(maps, file_of(from)).filter(|part| !Arc::ptr_eq(&part.of, &from.of));
     let range = change.offset..change.offset + change.bytes.len() as u64;
     let Some(old) = from.of.base.as_ref().and_then(|base| base.bytes(&range)) else { return };
     if others().next().is_none() {
@@ -241,8 +241,10 @@ pub(crate) fn are_of(maps: &Maps, file: (usize, Ino)) -> bool {
     of_file(maps, file).next().is_some()
 }
 
+/// The replicas of a file. What is not held may be of one that had the number before.
 fn of_file(maps: &Maps, file: (usize, Ino)) -> impl Iterator<Item = &Part> {
-    maps.parts().iter().filter(move |part| part.of.base.is_some() && file_of(part) == file)
+    let is_replica = |part: &Part| part.of.base.is_some() && part.of.hold().is_some();
+    maps.parts().iter().filter(move |part| file_of(part) == file && is_replica(part))
 }
 
 /// Shows bytes of the file in a replica, as far as it has their place.
@@ -285,7 +287,7 @@ pub(crate) fn changed(maps: &Maps, fs: &Fs, file: (usize, Ino), range: &Range<u6
 
 /// This process has cut a file: its replicas have zeros beyond the end.
 pub(crate) fn cut(maps: &Maps, file: (usize, Ino), size: u64) {
-    for part in maps.parts().iter().filter(|part| file_of(part) == file) {
+    for part in of_file(maps, file) {
         let (mut at, end) = (size.max(part.offset), part.offset + part.len);
         while at < end {
             let stop = (at / PAGE * PAGE + PAGE).min(end);

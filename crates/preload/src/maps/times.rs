@@ -17,8 +17,8 @@ pub(crate) fn note_stores(parts: &[Part]) {
         if noted.contains(&file) {
             continue;
         }
-        noted.push(file);
-        if let Some(fs) = mounts::fs(file.0) {
+        if let Some(fs) = mounts::fs(file.0).filter(|fs| part.of.is_there(fs)) {
+            noted.push(file);
             // Of no pages. What fails here, damage and a closed pool, fails everywhere.
             fs.map_flush(&ctx(), file.1, 0, 0).unwrap_or_default();
         }
