@@ -39,6 +39,9 @@ promises! {
     /// A program did not start, and meanwhile nobody held a file without a name: what was stored was published to the
     /// file that had its number by then, and what was written to that one showed.
     what_is_of_no_file_goes_to_no_other: runs outlives_its_file;
+    /// What the program may not store to at the moment stayed as it was when it wrote to the file, and undid that at the
+    /// next `msync`; what it had stored did not go with `mremap`, and was not published where it may not read it.
+    access_is_for_the_program_alone: runs protects;
 }
 
 mod tasks {
@@ -175,5 +178,48 @@ mod tasks {
         map[0] = b'm';
         publish(map);
         assert_eq!((map[0], byte(&other, 0), byte(&other, 1)), (b'm', 8, b'o'));
+    }
+
+    fn protect(map: &[u8], access: i32) {
+        let at = map.as_ptr().cast_mut().cast();
+        assert_eq!(unsafe { libc::mprotect(at, map.len(), access) }, 0);
+    }
+
+    /// Gives a mapping another length, wherever it is then.
+    fn moves<'a>(map: &mut [u8], len: usize) -> &'a mut [u8] {
+        let (at, moves) = (map.as_mut_ptr().cast(), libc::MREMAP_MAYMOVE);
+        let at = unsafe { libc::mremap(at, map.len(), len, moves) };
+        assert_ne!(at, libc::MAP_FAILED);
+        unsafe { std::slice::from_raw_parts_mut(at.cast(), len) }
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn protects() {
+        let all = libc::PROT_READ | libc::PROT_WRITE;
+        let (file, map) = mapped(2);
+        for access in [libc::PROT_READ, libc::PROT_NONE] {
+            map[0] = b'a';
+            publish(map);
+            protect(map, access);
+            file.write_all_at(b"b", 0).unwrap();
+            publish(map);
+            assert_eq!(byte(&file, 0), b'b');
+            protect(map, all);
+            assert_eq!(map[0], b'b');
+            map[PAGE] = b'c';
+            protect(map, access);
+            publish(map);
+            assert_eq!(byte(&file, PAGE), b'c');
+            protect(map, all);
+            file.write_all_at(&[7], PAGE as u64).unwrap();
+            assert_eq!(map[PAGE], 7);
+        }
+        map[1] = b'm';
+        protect(map, libc::PROT_READ);
+        let map = moves(map, 3 * PAGE);
+        assert_eq!((map[0], map[1]), (b'b', b'm'));
+        publish(map);
+        assert_eq!(byte(&file, 1), b'm');
     }
 }

@@ -108,11 +108,17 @@ struct Change {
     bytes: Vec<u8>,
 }
 
-/// What of a page differs from the base; none of one that the program can't read itself.
+/// What of a page differs from the base.
 fn change_of(part: &Part, base: &Base, at: u64, offset: u64) -> Option<Change> {
     let old = base.bytes(&(offset..offset + PAGE))?;
-    let now = guard::readable_now(at, PAGE_BYTES)?;
-    debug_assert!(part.start <= at);
+    let mut page = [0; PAGE_BYTES];
+    let now = match guard::readable_now(at, PAGE_BYTES) {
+        Some(now) => now,
+        None => {
+            let own = (page.as_mut_ptr() as u64, PAGE);
+            reach(part.access, libc::SYS_process_vm_readv, at, own).then_some(&page)?
+        }
+    };
     let differs = |(old, now): (&u8, &u8)| old != now;
     let first = old.iter().zip(now).position(differs)?;
     let last = old.iter().zip(now).rposition(differs).unwrap_or(first);
@@ -149,6 +155,32 @@ fn stored_to(range: &Range<u64>) -> Vec<bool> {
         return Vec::new();
     }
     words.into_iter().map(|word| word & THERE != 0 && word & OF_A_FILE == 0).collect()
+}
+
+/// Moves bytes from or to a replica that the program may not read or store to at this moment. The kernel does it, to
+/// which the thread's protection keys do not matter.
+fn reach(access: u64, call: i64, at: u64, (own, len): (u64, u64)) -> bool {
+    let (start, end) = (at / PAGE * PAGE, (at + len).next_multiple_of(PAGE));
+    let all = access | (libc::PROT_READ | libc::PROT_WRITE) as u64;
+    if sys!(libc::SYS_mprotect, start, end - start, all) != 0 {
+        return false;
+    }
+    let [here, there] = [[own, len], [at, len]];
+    let process = sys!(libc::SYS_getpid);
+    let moved = sys!(call, process, here.as_ptr(), 1, there.as_ptr(), 1, 0);
+    sys!(libc::SYS_mprotect, start, end - start, access);
+    moved == len.cast_signed()
+}
+
+/// Stores to a replica of this access.
+fn store(access: u64, at: u64, bytes: &[u8]) {
+    match guard::writable_now(at, bytes.len()) {
+        Some(to) => to.copy_from_slice(bytes),
+        None => {
+            let own = (bytes.as_ptr() as u64, bytes.len() as u64);
+            reach(access, libc::SYS_process_vm_writev, at, own);
+        }
+    }
 }
 
 /// Publishes what was changed in a range of addresses: each file's changes in one commit.
@@ -260,10 +292,8 @@ fn show(part: &Part, offset: u64, bytes: &[u8]) {
     put(part, range.start, piece);
     // A page that the kernel has copied does not show the base.
     let at = part.start + (range.start - part.offset);
-    if guard::readable_now(at, piece.len()).is_some_and(|shown| shown != piece)
-        && let Some(shown) = guard::writable_now(at, piece.len())
-    {
-        shown.copy_from_slice(piece);
+    if guard::readable_now(at, piece.len()).is_none_or(|shown| shown != piece) {
+        store(part.access, at, piece);
     }
 }
 
@@ -306,10 +336,7 @@ pub(crate) fn carry(part: &Part, start: u64) {
 }
 
 fn carry_to(part: &Part, start: u64, change: &Change) {
-    let at = start + (change.offset - part.offset);
-    if let Some(to) = guard::writable_now(at, change.bytes.len()) {
-        to.copy_from_slice(&change.bytes);
-    }
+    store(part.access, start + (change.offset - part.offset), &change.bytes);
 }
 
 /// In the child of a fork: gives it bases of its own, and replicas of those. Without memory, or a descriptor for it, they
@@ -318,11 +345,9 @@ pub(crate) fn make_own(maps: &Maps, source: &Arc<Source>) -> bool {
     let Some(base) = &source.base else { return true };
     let parts = || maps.parts().iter().filter(|part| Arc::ptr_eq(&part.of, source));
     let Some(memory) = base.copied() else { return true };
-    let (reads, writes) = (libc::PROT_READ, libc::PROT_READ | libc::PROT_WRITE);
+    let writes = libc::PROT_READ | libc::PROT_WRITE;
     let mut good = true;
     for part in parts() {
-        // Also what the program can't read itself at this moment.
-        sys!(libc::SYS_mprotect, part.start, part.len, reads);
         let changes = changes(part, &(part.start..part.end()));
         let (flags, from) = (libc::MAP_PRIVATE | libc::MAP_FIXED, part.offset - base.offset);
         let (at, len) = (part.start, part.len);
