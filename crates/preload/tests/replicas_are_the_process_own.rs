@@ -17,16 +17,22 @@ use harness::{PLACE, is_whole, library, mounted, succeeds};
 
 const PAGE: usize = 4096;
 
-/// Runs a task directly, with atomic mappings.
-fn runs(name: &str) {
-    let Some((scratch, slot)) = mounted(name) else { return };
+/// Runs a task directly, with atomic mappings; what is said to its user.
+fn said(name: &str) -> Option<String> {
+    let (scratch, slot) = mounted(name)?;
     let mut command = std::process::Command::new(program());
     command.env("NOVALE_PRELOAD", library()).env(PLACE, scratch.dir()).stdin(Stdio::null());
     command.args(["run", "--strict", "--map", "atomic", "--mount", &scratch.dir(), "--"]);
     command.arg(std::env::current_exe().unwrap());
     command.args(["--exact", &format!("tasks::{name}"), "--ignored", "--nocapture"]);
-    succeeds(&command.output().unwrap());
+    let output = command.output().unwrap();
+    succeeds(&output);
     is_whole(&scratch, &slot);
+    Some(String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+fn runs(name: &str) {
+    said(name);
 }
 
 promises! {
@@ -42,6 +48,15 @@ promises! {
     /// What the program may not store to at the moment stayed as it was when it wrote to the file, and undid that at the
     /// next `msync`; what it had stored did not go with `mremap`, and was not published where it may not read it.
     access_is_for_the_program_alone: runs protects;
+}
+
+/// What was stored to a mapping that `mremap` puts elsewhere, and makes shorter, went over what lies after it there. Of
+/// what was put elsewhere its user was told that it was lost.
+#[test]
+fn what_moves_is_where_it_belongs() {
+    let Some(said) = said("moves_on") else { return };
+    let lost: Vec<&str> = said.lines().filter(|line| line.contains("discarded")).collect();
+    assert!(matches!(lost[..], [line] if line.starts_with("novale: 1 pages")), "{said}");
 }
 
 mod tasks {
@@ -221,5 +236,24 @@ mod tasks {
         assert_eq!((map[0], map[1]), (b'b', b'm'));
         publish(map);
         assert_eq!(byte(&file, 1), b'm');
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn moves_on() {
+        let (file, map) = mapped(3);
+        map[0] = b'a';
+        map[2 * PAGE] = b'c';
+        let map = moves(map, 4 * PAGE);
+        assert_eq!((map[0], map[2 * PAGE]), (b'a', b'c'));
+        let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE);
+        let flags = flags | libc::MAP_ANONYMOUS;
+        let there = unsafe { libc::mmap(std::ptr::null_mut(), 4 * PAGE, access, flags, -1, 0) };
+        let (at, flags) = (map.as_mut_ptr().cast(), libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED);
+        assert_eq!(unsafe { libc::mremap(at, 4 * PAGE, PAGE, flags, there) }, there);
+        let there = unsafe { std::slice::from_raw_parts_mut(there.cast::<u8>(), 4 * PAGE) };
+        assert_eq!((there[0], there[2 * PAGE]), (b'a', 0));
+        publish(&mut there[..PAGE]);
+        assert_eq!([0, 2 * PAGE].map(|at| byte(&file, at)), [b'a', 7]);
     }
 }

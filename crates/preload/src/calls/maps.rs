@@ -92,8 +92,13 @@ fn mmap_by_kernel(args: &Args) -> Served {
 
 /// Makes a call that unmaps a range; nothing where nothing of it is mapped here.
 fn unmap(range: &Range<u64>, call: impl FnOnce() -> Ret) -> Served {
+    unmap_but(range, 0, call)
+}
+
+/// The same where the first bytes of the range are elsewhere now.
+fn unmap_but(range: &Range<u64>, moved: u64, call: impl FnOnce() -> Ret) -> Served {
     let mut maps = maps::some().filter(|maps| maps.overlaps(range))?;
-    replicas::tell_unpublished(maps.parts(), range);
+    replicas::tell_unpublished(maps.parts(), &(range.start.saturating_add(moved)..range.end));
     let result = call();
     let ended = if result < 0 { Vec::new() } else { maps.forget(range) };
     drop(maps);
@@ -156,7 +161,7 @@ pub(crate) fn mremap(args: &Args) -> Served {
         return Some(mremap_by_kernel(&part, args));
     };
     if mapped >= 0 {
-        unmap(&old, || sys!(libc::SYS_munmap, old.start, old.end - old.start));
+        unmap_but(&old, new_len, || sys!(libc::SYS_munmap, old.start, old.end - old.start));
     }
     Some(mapped)
 }

@@ -637,7 +637,7 @@ pub(crate) fn map_again(part: &Part, place_at: (u64, i32), len: u64) -> Option<R
     let source = Source { mount, ino, generation, hold, base: None, anchor: None, given };
     let mapped = show_replica(fs, source, &asked)?;
     if let Ok(start) = u64::try_from(mapped) {
-        replicas::carry(part, start);
+        replicas::carry(part, start, len);
     }
     Some(mapped)
 }

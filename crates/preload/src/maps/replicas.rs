@@ -328,9 +328,9 @@ pub(crate) fn cut(maps: &Maps, file: (usize, Ino), size: u64) {
     }
 }
 
-/// Carries what is not published yet to another replica of the same place in the file.
-pub(crate) fn carry(part: &Part, start: u64) {
-    for change in changes(part, &(part.start..part.start + part.len)) {
+/// Carries what is not published yet to another replica of the same place in the file, of so many bytes.
+pub(crate) fn carry(part: &Part, start: u64, len: u64) {
+    for change in changes(part, &(part.start..part.start + part.len.min(len))) {
         carry_to(part, start, &change);
     }
 }
