@@ -48,6 +48,8 @@ promises! {
     /// What the program may not store to at the moment stayed as it was when it wrote to the file, and undid that at the
     /// next `msync`; what it had stored did not go with `mremap`, and was not published where it may not read it.
     access_is_for_the_program_alone: runs protects;
+    /// What was written to the file, or published, came into what the program had stored to a private mapping.
+    private_copies_stay_as_they_are: runs keeps_to_itself;
 }
 
 /// What was stored to a mapping that `mremap` puts elsewhere, and makes shorter, went over what lies after it there. Of
@@ -74,15 +76,19 @@ mod tasks {
         PathBuf::from(std::env::var_os(PLACE).unwrap()).join(name)
     }
 
+    fn map<'a>(file: &File, kind: i32, len: usize) -> &'a mut [u8] {
+        let (access, fd) = (libc::PROT_READ | libc::PROT_WRITE, file.as_raw_fd());
+        let at = unsafe { libc::mmap(std::ptr::null_mut(), len, access, kind, fd, 0) };
+        assert_ne!(at, libc::MAP_FAILED);
+        unsafe { std::slice::from_raw_parts_mut(at.cast(), len) }
+    }
+
     /// A file of so many pages of sevens, and a shared mapping of it.
     fn mapped<'a>(pages: usize) -> (File, &'a mut [u8]) {
         fs::write(path("file"), vec![7; pages * PAGE]).unwrap();
         let file = File::options().read(true).write(true).open(path("file")).unwrap();
-        let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
-        let (len, fd) = (pages * PAGE, file.as_raw_fd());
-        let at = unsafe { libc::mmap(std::ptr::null_mut(), len, access, flags, fd, 0) };
-        assert_ne!(at, libc::MAP_FAILED);
-        (file, unsafe { std::slice::from_raw_parts_mut(at.cast(), len) })
+        let map = map(&file, libc::MAP_SHARED, pages * PAGE);
+        (file, map)
     }
 
     fn publish(map: &mut [u8]) {
@@ -255,5 +261,22 @@ mod tasks {
         assert_eq!((there[0], there[2 * PAGE]), (b'a', 0));
         publish(&mut there[..PAGE]);
         assert_eq!([0, 2 * PAGE].map(|at| byte(&file, at)), [b'a', 7]);
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn keeps_to_itself() {
+        let (file, shared) = mapped(2);
+        let own = map(&file, libc::MAP_PRIVATE, 2 * PAGE);
+        own[0] = b'o';
+        for at in [1, PAGE + 1] {
+            file.write_all_at(b"w", at as u64).unwrap();
+        }
+        for at in [2, PAGE + 2] {
+            shared[at] = b's';
+        }
+        publish(shared);
+        assert_eq!([0, 1, 2].map(|at| own[at]), [b'o', 7, 7]);
+        assert_eq!([0, 1, 2].map(|at| own[PAGE + at]), [7, b'w', b's']);
     }
 }

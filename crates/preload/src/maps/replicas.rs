@@ -290,9 +290,9 @@ fn show(part: &Part, offset: u64, bytes: &[u8]) {
     let (Ok(from), Ok(to)) = (from, to) else { return };
     let piece = bytes.get(from..to).unwrap_or_default();
     put(part, range.start, piece);
-    // A page that the kernel has copied does not show the base.
+    // A page that the kernel has copied does not show the base. Of a private mapping it is the program's own.
     let at = part.start + (range.start - part.offset);
-    if guard::readable_now(at, piece.len()).is_none_or(|shown| shown != piece) {
+    if part.shared && guard::readable_now(at, piece.len()).is_none_or(|shown| shown != piece) {
         store(part.access, at, piece);
     }
 }
