@@ -50,6 +50,9 @@ promises! {
     access_is_for_the_program_alone: runs protects;
     /// What was written to the file, or published, came into what the program had stored to a private mapping.
     private_copies_stay_as_they_are: runs keeps_to_itself;
+    /// What another thread wrote while the file was read for a mapping did not show there, and was undone when the
+    /// page was published.
+    what_is_written_during_mmap_shows: runs maps_while_it_is_written;
 }
 
 /// What was stored to a mapping that `mremap` puts elsewhere, and makes shorter, went over what lies after it there. Of
@@ -68,6 +71,7 @@ mod tasks {
     use std::os::unix::ffi::OsStrExt;
     use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
     use std::path::PathBuf;
+    use std::sync::Barrier;
 
     use super::harness::{PLACE, exits_with};
     use super::*;
@@ -278,5 +282,35 @@ mod tasks {
         publish(shared);
         assert_eq!([0, 1, 2].map(|at| own[at]), [b'o', 7, 7]);
         assert_eq!([0, 1, 2].map(|at| own[PAGE + at]), [7, b'w', b's']);
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn maps_while_it_is_written() {
+        const LEN: usize = 256 * PAGE;
+        let (file, first) = mapped(LEN / PAGE);
+        let unmap = |map: &mut [u8]| unsafe { libc::munmap(map.as_mut_ptr().cast(), map.len()) };
+        assert_eq!(unmap(first), 0);
+        let (begin, end) = (Barrier::new(2), Barrier::new(2));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for round in 0..200_u8 {
+                    begin.wait();
+                    (0..u32::from(round) * 100).for_each(|_| std::hint::spin_loop());
+                    file.write_all_at(&[round], 0).unwrap();
+                    end.wait();
+                }
+            });
+            let shows = |round| {
+                begin.wait();
+                let map = map(&file, libc::MAP_SHARED, LEN);
+                end.wait();
+                let shown = map[0];
+                assert_eq!(unmap(map), 0);
+                shown == round
+            };
+            let missed = (0..200_u8).filter(|round| !shows(*round)).count();
+            assert_eq!(missed, 0);
+        });
     }
 }

@@ -127,16 +127,14 @@ impl File {
 
     /// Copies, and has the access recorded as [`File::read_bytes`] does.
     pub(crate) fn copy_bytes(&self, from: Place, to: Place, len: u64) -> Result<u64, Error> {
-        let maps = if maps::has_replicas() { maps::some() } else { None };
+        let maps = maps::with_replicas();
         let copied = if self.description.flags() & libc::O_NOATIME != 0 {
             self.fs.copy_range_peeking(&ctx(), from, to, len)?
         } else {
             self.fs.copy_range(&ctx(), from, to, len)?
         };
-        if let Some(maps) = maps {
-            let file = (self.description.mount(), to.ino);
-            replicas::changed(&maps, self.fs, file, &(to.offset..to.offset + copied));
-        }
+        let (file, range) = ((self.description.mount(), to.ino), to.offset..to.offset + copied);
+        replicas::changed(maps, self.fs, file, &range);
         Ok(copied)
     }
 
@@ -172,15 +170,14 @@ impl File {
     fn fallocate(&self, mode: Fallocate, offset: u64, len: u64) -> Result<(), Error> {
         let ino = self.description.ino();
         let file = (self.description.mount(), ino);
-        let maps = if maps::has_replicas() { maps::some() } else { None };
-        let maps = maps.filter(|maps| replicas::are_of(maps, file));
-        if maps.is_some() && matches!(mode, Fallocate::CollapseRange | Fallocate::InsertRange) {
+        let maps = maps::with_replicas().filter(|maps| replicas::are_of(maps, file));
+        let moves = matches!(mode, Fallocate::CollapseRange | Fallocate::InsertRange);
+        if maps.is_some() && moves {
             return Err(Error::Pinned);
         }
         self.fs.fallocate(&ctx(), ino, mode, offset, len)?;
-        if let Some(maps) = maps {
-            replicas::changed(&maps, self.fs, file, &(offset..offset + len));
-        }
+        let end = if moves { u64::MAX } else { offset + len };
+        replicas::changed(maps, self.fs, file, &(offset..end));
         Ok(())
     }
 
@@ -192,13 +189,15 @@ impl File {
         {
             return Ok(written?);
         }
-        let maps = if maps::has_replicas() { maps::some() } else { None };
+        let maps = maps::with_replicas();
         let write = if durable { novale_posix::write_durable } else { novale_posix::write };
         let written = write(self.fs, &ctx(), ino, to, bytes)?;
-        if let Some(maps) = maps {
-            let file = (self.description.mount(), ino);
-            let start = written.end - written.bytes as u64;
-            replicas::wrote(&maps, file, start, bytes.get(..written.bytes).unwrap_or_default());
+        let (file, start) = ((self.description.mount(), ino), written.end - written.bytes as u64);
+        match maps {
+            Some(maps) => {
+                replicas::wrote(&maps, file, start, bytes.get(..written.bytes).unwrap_or_default())
+            }
+            None => replicas::changed(None, self.fs, file, &(start..written.end)),
         }
         Ok(written)
     }
@@ -724,11 +723,9 @@ pub(crate) fn truncate(args: &Args) -> Served {
     }
     let set = SetAttr { size: Some(size), ..SetAttr::default() };
     let done = file.fs.setattr(&ctx(), Node::current(file.description.ino()), &set);
-    if let (Ok(_), true, Some(maps)) = (&done, maps::has_replicas(), maps::some()) {
-        let of = (file.description.mount(), file.description.ino());
-        replicas::cut(&maps, of, size);
-    }
     if done.is_ok() {
+        let of = (file.description.mount(), file.description.ino());
+        replicas::changed(None, file.fs, of, &(size..u64::MAX));
         file.grew(size);
     }
     served(&file, done.map(|_| 0).map_err(Into::into))

@@ -17,7 +17,7 @@ pub(crate) mod times;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};
 
 use novale_core::{Error, Fs, HoldId, Ino, MappedRun, Seek, SourceRun};
 
@@ -261,9 +261,30 @@ pub(crate) fn lock() -> Held<'static, Maps> {
     MAPS_HERE.lock()
 }
 
-/// Whether any part is a replica.
+/// Whether any part is a replica, or about to be one.
 pub(crate) fn has_replicas() -> bool {
     REPLICAS.load(Ordering::Acquire) > 0
+}
+
+/// The table, where any part is a replica. Whoever is making one has the table.
+pub(crate) fn with_replicas() -> Option<Held<'static, Maps>> {
+    has_replicas().then(lock)
+}
+
+/// Counts a replica before its file is read. Who has changed the file before sees the count ([`with_replicas_now`]), or
+/// the change is read. With the table's lock.
+fn count_coming_replica() {
+    REPLICAS.fetch_add(1, Ordering::SeqCst);
+    fence(Ordering::SeqCst);
+}
+
+/// As [`with_replicas`], after a file of a mount was changed.
+pub(crate) fn with_replicas_now(mount: usize) -> Option<Held<'static, Maps>> {
+    if mode(mount) != Mode::Atomic {
+        return None;
+    }
+    fence(Ordering::SeqCst);
+    with_replicas()
 }
 
 impl Maps {
@@ -495,9 +516,7 @@ pub(crate) fn map_own_for_good(description: &InUse, asked: &Asked) -> Option<Ret
 fn show_own(fs: &Fs, of: &Arc<Source>, asked: &Asked) -> Option<Ret> {
     let hold = (*of.hold.lock())?;
     let runs = runs(fs, hold, &asked.range())?;
-    let (mapped, ended) = place(asked, of, |start| show(fs, asked, &runs, start))?;
-    times::note_stores(&ended);
-    drop(ended);
+    let mapped = place(asked, |start| Some((show(fs, asked, &runs, start)?, of.clone())))?;
     // Another thread may have made the file longer before the mapping was known.
     growing::grew(of.mount, of.ino, asked.offset + asked.len);
     Some(mapped)
@@ -511,22 +530,29 @@ pub(crate) fn map_replica(description: &InUse, asked: &Asked) -> Option<Ret> {
     let fs = mounts::fs(description.mount())?;
     let generation = description.generation.load(Ordering::Relaxed);
     let hold = fs.open_hold(&ctx(), description.ino(), generation).ok()??;
-    show_replica(fs, Source::of(description, hold), asked)
+    show_replica(fs, Source::of(description, hold), asked, None)
 }
 
-/// Maps a replica of a file that is held.
-fn show_replica(fs: &Fs, mut source: Source, asked: &Asked) -> Option<Ret> {
-    let (base, file) = Base::new(fs, source.ino, (asked.offset, asked.len))?;
-    source.base = Some(base);
+/// Maps a replica of a file that is held, with what another one has that is not published.
+fn show_replica(fs: &Fs, source: Source, asked: &Asked, carried: Option<&Part>) -> Option<Ret> {
     let flags = asked.flags_of_piece(libc::MAP_PRIVATE);
-    let show = |start: u64| {
+    // What is not shown ends without the lock.
+    let mut source = Some(source);
+    place(asked, |start| {
+        count_coming_replica();
+        let ino = source.as_ref()?.ino;
+        let (base, file) = Base::new(fs, ino, (asked.offset, asked.len))?;
         let to = sys!(libc::SYS_mmap, start, asked.len, asked.access, flags, file.fd(), 0);
-        (to >= 0).then_some(Shown::ALL)
-    };
-    let (mapped, ended) = place(asked, &Arc::new(source), show)?;
-    times::note_stores(&ended);
-    drop(ended);
-    Some(mapped)
+        if to < 0 {
+            return None;
+        }
+        if let Some(part) = carried {
+            replicas::carry(part, start, asked.len);
+        }
+        let mut source = source.take()?;
+        source.base = Some(base);
+        Some((Shown::ALL, Arc::new(source)))
+    })
 }
 
 /// Where the pages of a range of a file lie, as far as the file goes; nothing where they are in too many
@@ -604,24 +630,25 @@ pub(crate) fn show_behind(fs: &Fs, part: &Part, runs: &[MappedRun]) -> Option<()
 }
 
 /// Reserves addresses, has something shown there, and notes it. What was there before has ended.
-fn place(
-    asked: &Asked,
-    of: &Arc<Source>,
-    show: impl FnOnce(u64) -> Option<Shown>,
-) -> Option<(Ret, Vec<Part>)> {
+fn place(asked: &Asked, show: impl FnOnce(u64) -> Option<(Shown, Arc<Source>)>) -> Option<Ret> {
     let mut maps = MAPS_HERE.lock();
     let reserved = asked.reserve();
-    let Ok(start) = u64::try_from(reserved) else { return Some((reserved, Vec::new())) };
+    let Ok(start) = u64::try_from(reserved) else { return Some(reserved) };
     let ended = maps.forget(&(start..start + asked.len));
-    let Some(shown) = show(start) else {
+    let shown = show(start);
+    let mapped = shown.is_some().then_some(reserved);
+    if let Some((shown, of)) = shown {
+        let Asked { len, offset, access, file_writes: writes, .. } = *asked;
+        let (shared, stored) = (asked.shared(), asked.shared() && asked.writes());
+        maps.add(Part { start, len, offset, shared, access, stored, writes, shown, of });
+    } else {
         sys!(libc::SYS_munmap, start, asked.len);
-        return None;
-    };
-    let Asked { len, offset, access, file_writes: writes, .. } = *asked;
-    let (shared, of) = (asked.shared(), of.clone());
-    let stored = shared && asked.writes();
-    maps.add(Part { start, len, offset, shared, access, stored, writes, shown, of });
-    Some((reserved, ended))
+        maps.count();
+    }
+    drop(maps);
+    times::note_stores(&ended);
+    drop(ended);
+    mapped
 }
 
 /// Maps what a part shows at another place, or more of it.
@@ -635,11 +662,7 @@ pub(crate) fn map_again(part: &Part, place_at: (u64, i32), len: u64) -> Option<R
     let Source { mount, ino, generation, .. } = *part.of;
     let (hold, given) = (Lock::new(Some(hold)), AtomicBool::new(false));
     let source = Source { mount, ino, generation, hold, base: None, anchor: None, given };
-    let mapped = show_replica(fs, source, &asked)?;
-    if let Ok(start) = u64::try_from(mapped) {
-        replicas::carry(part, start, len);
-    }
-    Some(mapped)
+    show_replica(fs, source, &asked, Some(part))
 }
 
 /// Writes back what was stored in mapped pages of a range of addresses; false where that fails.

@@ -13,9 +13,10 @@ use std::sync::Arc;
 use novale_core::{Error, Fs, Ino, Piece};
 
 use crate::base::guard;
+use crate::base::lock::Held;
 use crate::base::say::say;
 use crate::base::sys::{Ret, fail, sys};
-use crate::maps::{Maps, PAGE, Part, Source};
+use crate::maps::{self, Maps, PAGE, Part, Source};
 use crate::mounts::{self, ctx};
 
 const PAGE_BYTES: usize = 4096;
@@ -297,9 +298,16 @@ fn show(part: &Part, offset: u64, bytes: &[u8]) {
     }
 }
 
-/// This process has changed bytes of a file that it had not at hand: its replicas show what is there now.
-pub(crate) fn changed(maps: &Maps, fs: &Fs, file: (usize, Ino), range: &Range<u64>) {
-    for part in of_file(maps, file) {
+/// This process has changed bytes of a file that it had not at hand: its replicas show what is there now. One that came
+/// after the caller had looked for them, as without the table, may have read what was there before.
+pub(crate) fn changed(
+    maps: Option<Held<'_, Maps>>,
+    fs: &Fs,
+    file: (usize, Ino),
+    range: &Range<u64>,
+) {
+    let Some(maps) = maps.or_else(|| maps::with_replicas_now(file.0)) else { return };
+    for part in of_file(&maps, file) {
         let end = range.end.min(part.offset + part.len);
         let mut at = range.start.max(part.offset);
         while at < end {
@@ -310,19 +318,6 @@ pub(crate) fn changed(maps: &Maps, fs: &Fs, file: (usize, Ino), range: &Range<u6
             if fs.read(&ctx(), file.1, at, bytes).is_ok() {
                 show(part, at, bytes);
             }
-            at = stop;
-        }
-    }
-}
-
-/// This process has cut a file: its replicas have zeros beyond the end.
-pub(crate) fn cut(maps: &Maps, file: (usize, Ino), size: u64) {
-    for part in of_file(maps, file) {
-        let (mut at, end) = (size.max(part.offset), part.offset + part.len);
-        while at < end {
-            let stop = (at / PAGE * PAGE + PAGE).min(end);
-            let zeros = usize::try_from(stop - at).unwrap_or(0);
-            wrote(maps, file, at, [0; PAGE_BYTES].get(..zeros).unwrap_or_default());
             at = stop;
         }
     }
