@@ -53,6 +53,9 @@ promises! {
     /// What another thread wrote while the file was read for a mapping did not show there, and was undone when the
     /// page was published.
     what_is_written_during_mmap_shows: runs maps_while_it_is_written;
+    /// One `msync` over two mappings of the same page published what the second had between its own changes over what
+    /// was stored to the first there.
+    mappings_of_one_page_are_published_together: runs maps_twice;
 }
 
 /// What was stored to a mapping that `mremap` puts elsewhere, and makes shorter, went over what lies after it there. Of
@@ -312,5 +315,24 @@ mod tasks {
             let missed = (0..200_u8).filter(|round| !shows(*round)).count();
             assert_eq!(missed, 0);
         });
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn maps_twice() {
+        let (file, both) = mapped(2);
+        let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
+        for page in both.chunks_mut(PAGE) {
+            let (at, fd) = (page.as_mut_ptr().cast(), file.as_raw_fd());
+            let mapped = unsafe { libc::mmap(at, PAGE, access, flags | libc::MAP_FIXED, fd, 0) };
+            assert_eq!(mapped, at);
+        }
+        both[10] = b'a';
+        both[PAGE] = b'b';
+        both[PAGE + 20] = b'b';
+        publish(both);
+        assert_eq!([0, 10, 20].map(|at| byte(&file, at)), [b'b', b'a', b'b']);
+        assert_eq!([0, 10, 20].map(|at| both[at]), [b'b', b'a', b'b']);
+        assert_eq!([0, 10, 20].map(|at| both[PAGE + at]), [b'b', b'a', b'b']);
     }
 }

@@ -207,6 +207,8 @@ fn publish_file(maps: &Maps, range: &Range<u64>, file: (usize, Ino)) -> Result<(
             let left = usize::try_from(size.saturating_sub(change.offset)).unwrap_or(usize::MAX);
             change.bytes.truncate(left);
             if !change.bytes.is_empty() {
+                // Before the others' changes are looked for, which may begin before this one and end behind it.
+                show_to_others(maps, part, &change);
                 found.push((part, change));
             }
         }
@@ -220,14 +222,13 @@ fn publish_file(maps: &Maps, range: &Range<u64>, file: (usize, Ino)) -> Result<(
         bytes.iter().map(|(offset, bytes)| Piece { offset: *offset, bytes }).collect();
     fs.write_scattered(&ctx(), file.1, &pieces).map_err(failed)?;
     for (part, change) in &found {
-        show_to_others(maps, part, change);
         put(part, change.offset, &change.bytes);
     }
     Ok(())
 }
 
-/// Shows what was published of one replica in the others of the file, byte by byte: what lies between two changes
-/// may be older than what was stored there.
+/// Shows what is about to be published of one replica in the others of the file, byte by byte: what lies between two
+/// changes may be older than what was stored there.
 fn show_to_others(maps: &Maps, from: &Part, change: &Change) {
     let others = || of_file(maps, file_of(from)).filter(|part| !Arc::ptr_eq(&part.of, &from.of));
     let range = change.offset..change.offset + change.bytes.len() as u64;
