@@ -147,7 +147,8 @@ fn handlers_have_the_mask_of_who_waits() {
 }
 
 /// What a handler wrote was served on the program's alternate stack, which is as small as the kernel lets
-/// it be: it ran over what lay below.
+/// it be: it ran over what lay below. Where the program had the former one stored over the new one, signals came over
+/// the frames of a handler that was in a call.
 #[test]
 fn handlers_on_small_stacks_write() {
     let Some((scratch, slot)) = mounted("handlers_on_small_stacks") else { return };
@@ -755,8 +756,8 @@ mod tasks {
         };
         let guard = memory(libc::PROT_NONE, 0, GUARD + bytes);
         let start = memory(libc::PROT_READ | libc::PROT_WRITE, guard as usize + GUARD, bytes);
-        let stack = libc::stack_t { ss_sp: start, ss_flags: 0, ss_size: bytes };
-        assert_eq!(unsafe { libc::sigaltstack(&raw const stack, std::ptr::null_mut()) }, 0);
+        let mut stack = libc::stack_t { ss_sp: start, ss_flags: 0, ss_size: bytes };
+        assert_eq!(unsafe { libc::sigaltstack(&raw const stack, &raw mut stack) }, 0);
         for signal in [libc::SIGUSR1, libc::SIGALRM] {
             let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
             action.sa_sigaction = logs as *const () as libc::sighandler_t;

@@ -289,17 +289,17 @@ fn set_aside() -> Option<libc::stack_t> {
     (done == 0).then_some(before)
 }
 
-/// `sigaltstack`: where it is must be known for calls that are made on it.
+/// `sigaltstack`: where it is must be known for calls that are made on it. The kernel says so: what the program gave may
+/// be where the former one was stored, and counts also where that could not be.
 pub(crate) fn alternate_stack(args: &Args) -> Ret {
     let done = sys!(libc::SYS_sigaltstack, args[0], args[1]);
-    if done == 0
-        && args[0] != 0
-        && let Some(stack) = guard::load::<libc::stack_t>(args[0])
-    {
-        let enabled = stack.ss_flags & libc::SS_DISABLE == 0;
-        let size = if enabled { stack.ss_size as u64 } else { 0 };
+    let mut now =
+        libc::stack_t { ss_sp: std::ptr::null_mut(), ss_flags: libc::SS_DISABLE, ss_size: 0 };
+    if args[0] != 0 && sys!(libc::SYS_sigaltstack, 0, &raw mut now) == 0 {
+        let enabled = now.ss_flags & libc::SS_DISABLE == 0;
+        let size = if enabled { now.ss_size as u64 } else { 0 };
         let [at, bytes] = &current().alternate;
-        at.store(stack.ss_sp as u64, Ordering::Relaxed);
+        at.store(now.ss_sp as u64, Ordering::Relaxed);
         bytes.store(size, Ordering::Relaxed);
     }
     done
