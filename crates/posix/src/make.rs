@@ -3,13 +3,13 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use novale_core::{MkfsOptions, Mode, UpdatePolicy, mkfs, slot_header};
 use novale_layout::{PmAddr, known_signature};
 use novale_pm::{Pm, PmError, PmOptions, SlotSpec, survive_failing_slots};
-use rustix::fs::{AtFlags, OFlags};
+use rustix::fs::{AtFlags, FlockOperation, OFlags};
 use rustix::io::Errno;
 use uuid::Uuid;
 
@@ -96,13 +96,18 @@ impl MakeError {
 
 /// The files that were made, removed again unless the pool is.
 #[derive(Default)]
-struct Made(Vec<SlotFile>);
+struct Made {
+    files: Vec<SlotFile>,
+    /// They were locked, and may have been stored to.
+    are_own: bool,
+}
 
 impl Drop for Made {
     fn drop(&mut self) {
-        for made in &self.0 {
+        for made in &self.files {
+            let removed = if self.are_own { made.remove() } else { made.remove_unused() };
             // The failure that led here is what the caller is told of.
-            made.remove().unwrap_or_default();
+            removed.unwrap_or_default();
         }
     }
 }
@@ -122,7 +127,7 @@ impl SlotFile {
     /// # Errors
     /// The kernel's; nothing is made then.
     pub fn make_in(folder: File, name: &OsStr, bytes: u64) -> io::Result<Option<Self>> {
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let file = match rustix::fs::openat(&folder, name, flags, 0o600.into()) {
             Ok(file) => File::from(file),
             Err(Errno::EXIST) => return Ok(None),
@@ -142,6 +147,22 @@ impl SlotFile {
     #[must_use]
     pub fn file(&self) -> &File {
         &self.file
+    }
+
+    /// Removes it, unless somebody else has found it meanwhile, who has it locked or has stored something there. For
+    /// who has not had it locked.
+    ///
+    /// # Errors
+    /// As [`SlotFile::remove`], and the kernel's of reading it.
+    pub fn remove_unused(&self) -> io::Result<()> {
+        match rustix::fs::flock(&self.file, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) => return Ok(()),
+            locked => locked?,
+        }
+        let len = usize::try_from(self.file.metadata()?.len().min(HEAD_BYTES)).unwrap_or_default();
+        let mut head = vec![0; len];
+        self.file.read_exact_at(&mut head, 0)?;
+        if what_it_holds(&head).is_some() { Ok(()) } else { self.remove() }
     }
 
     /// Removes it. What has come in its place stays.
@@ -184,10 +205,11 @@ pub fn make_pool(slots: &[impl AsRef<Path>], how: &MakePool) -> Result<(), MakeE
     survive_failing_slots().unwrap_or_default();
     let mut made = Made::default();
     for path in &paths {
-        made.0.extend(make_slot(path, how.slot_bytes)?);
+        made.files.extend(make_slot(path, how.slot_bytes)?);
     }
     let specs: Vec<SlotSpec> = paths.iter().map(|path| SlotSpec::new(*path)).collect();
     let pm = Pm::open(&specs, &PmOptions { hugepages: true, ..PmOptions::default() })?;
+    (0..).zip(&paths).try_for_each(|(slot, path)| check_place(&pm, slot, path))?;
     if !how.overwrite {
         if let Some(slot) = foreign_slot(&pm) {
             let path = paths.get(usize::from(slot)).map_or_else(PathBuf::new, PathBuf::from);
@@ -200,8 +222,9 @@ pub fn make_pool(slots: &[impl AsRef<Path>], how: &MakePool) -> Result<(), MakeE
         }
     }
     let MakePool { lanes, method, mode, .. } = *how;
+    made.are_own = true;
     mkfs_over(&pm, &MkfsOptions { update: method, mode, ..mkfs_options(lanes, paths.len()) })?;
-    made.0.clear();
+    made.files.clear();
     Ok(())
 }
 
@@ -216,6 +239,16 @@ pub fn mkfs_over(pm: &Pm, options: &MkfsOptions) -> Result<(), novale_core::Erro
     // The pool is made, whatever becomes of memory that nobody uses.
     older.map_or(Ok(()), |arena| arena.remove()).unwrap_or(());
     Ok(())
+}
+
+/// Refuses a slot that was removed, or that another one has come in the place of, before it was locked.
+fn check_place(pm: &Pm, slot: u8, path: &Path) -> Result<(), MakeError> {
+    let failed = |source| MakeError::Io { path: path.to_owned(), source };
+    let there = path.metadata().map_err(failed)?;
+    let Some(file) = pm.slot_file(slot) else { return Ok(()) };
+    let own = file.metadata().map_err(failed)?;
+    let is_same = (there.dev(), there.ino()) == (own.dev(), own.ino());
+    if is_same { Ok(()) } else { Err(failed(Errno::NOENT.into())) }
 }
 
 /// Makes a slot that is not there.
@@ -274,5 +307,36 @@ pub fn mkfs_options(lanes: Option<u32>, slots: usize) -> MkfsOptions {
         update: None,
         mode: None,
         endurance: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Another process that found the file had made a pool there, or was making one: it lost the file.
+    #[test]
+    fn a_file_that_another_one_uses_is_not_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        let made = || {
+            let make = |name| make_slot(&path(name), Some(8 << 20)).unwrap().unwrap();
+            Made { files: ["pool", "locked", "unused"].map(make).into(), are_own: false }
+        };
+        let failed = made();
+        make_pool(&[path("pool")], &MakePool::default()).unwrap();
+        let locked = File::open(path("locked")).unwrap();
+        rustix::fs::flock(&locked, FlockOperation::LockExclusive).unwrap();
+        drop(failed);
+        assert!(path("pool").exists() && path("locked").exists() && !path("unused").exists());
+        drop(locked);
+        for name in ["pool", "locked"] {
+            std::fs::remove_file(path(name)).unwrap();
+        }
+        let mut own = made();
+        own.are_own = true;
+        std::fs::write(path("pool"), b"begun").unwrap();
+        drop(own);
+        assert!(["pool", "locked", "unused"].iter().all(|name| !path(name).exists()));
     }
 }

@@ -157,6 +157,8 @@ pub(crate) fn share_as(new: &File, other: &File) -> Result<()> {
 #[derive(Debug, Default)]
 pub(crate) struct Changed {
     created: Vec<(PathBuf, SlotFile)>,
+    /// The files that were made are locked, and may be stored to.
+    are_own: bool,
     /// Files that were made longer, and the bytes that they had.
     grown: Vec<(PathBuf, File, u64)>,
 }
@@ -184,8 +186,10 @@ impl Changed {
         self.created.last().map(|(_, made)| made.file())
     }
 
-    /// File systems and inodes of the files that are locked or were made.
-    pub(crate) fn files_with(&self, lock: &PoolLock) -> Result<Vec<(u64, u64)>> {
+    /// File systems and inodes of the files that are locked or were made, which are locked by now too: they are
+    /// stored to.
+    pub(crate) fn files_with(&mut self, lock: &PoolLock) -> Result<Vec<(u64, u64)>> {
+        self.are_own = true;
         let mut files = lock.files()?;
         for (path, made) in &self.created {
             files.push(locked::identity(path, made.file())?);
@@ -228,7 +232,8 @@ impl Changed {
 impl Drop for Changed {
     fn drop(&mut self) {
         for (path, made) in &self.created {
-            if let Err(error) = made.remove() {
+            let removed = if self.are_own { made.remove() } else { made.remove_unused() };
+            if let Err(error) = removed {
                 remark!("novale: {} was created and cannot be removed: {error}", path.display());
             }
         }
@@ -270,5 +275,19 @@ mod tests {
         for left in [folder.join("moved"), away.join("replaced")] {
             assert_eq!(fs::read(left).unwrap(), b"another's");
         }
+    }
+
+    /// Somebody else who found the file made a pool there before it was locked here: the pool was removed.
+    #[test]
+    fn a_made_file_that_another_one_has_stored_to_is_not_removed() {
+        let dir = TempDir::new().unwrap();
+        let mut changed = Changed::default();
+        for name in ["used", "unused"] {
+            changed.create(&dir.path().join(name), 4096).unwrap();
+        }
+        fs::write(dir.path().join("used"), b"another's").unwrap();
+        drop(changed);
+        assert_eq!(fs::read(dir.path().join("used")).unwrap(), b"another's");
+        assert!(!dir.path().join("unused").exists());
     }
 }
