@@ -314,7 +314,8 @@ impl File {
         let source = place(from.ino, from_offset, &from_position);
         let sink = place(to.ino, to_offset, &to_position);
         to.shared.drop_set_id(to.ino)?;
-        let copied = from.shared.fs.copy_range(&from.shared.ctx(), source, sink, len)?;
+        let fs = &from.shared.fs;
+        let copied = with_room(fs, || fs.copy_range(&from.shared.ctx(), source, sink, len))?;
         for position in [&mut from_position, &mut to_position].into_iter().flatten() {
             **position += copied;
         }

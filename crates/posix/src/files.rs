@@ -164,7 +164,8 @@ impl Files {
         let dir = self.find(&path, Follow::Yes)?.existing()?;
         let new = self.new_inode(FileKind::File, options.mode);
         let how = Unnamed { may_be_named: !options.create_new, umask: 0 };
-        Ok(self.fs().create_unnamed(&self.ctx(), dir.node(), &new, how)?)
+        let make = || self.fs().create_unnamed(&self.ctx(), dir.node(), &new, how);
+        Ok(with_room(self.fs(), make)?)
     }
 
     /// Gives an open file a further name, or one that was opened without any its first.
@@ -179,7 +180,8 @@ impl Files {
         anew(|| {
             let found = self.find(&path, Follow::No)?;
             let name = found.new_name_of_any()?;
-            self.fs().link(&self.ctx(), Node::current(file.ino()), found.parent, name)?;
+            let node = Node::current(file.ino());
+            with_room(self.fs(), || self.fs().link(&self.ctx(), node, found.parent, name))?;
             Ok(())
         })
     }
@@ -286,7 +288,7 @@ impl Files {
         anew(|| {
             let found = self.find(&path, Follow::No)?;
             let name = found.new_name_of_any()?;
-            Ok(self.fs().create(&self.ctx(), found.parent, name, &new)?)
+            Ok(with_room(self.fs(), || self.fs().create(&self.ctx(), found.parent, name, &new))?)
         })
     }
 
@@ -337,7 +339,8 @@ impl Files {
         anew(|| {
             let attr = self.lstat(&from)?;
             let found = self.find(&to, Follow::No)?;
-            Ok(self.fs().link(&self.ctx(), attr.node(), found.parent, found.new_name()?)?)
+            let (node, name) = (attr.node(), found.new_name()?);
+            Ok(with_room(self.fs(), || self.fs().link(&self.ctx(), node, found.parent, name))?)
         })
     }
 
@@ -393,7 +396,9 @@ impl Files {
             if mode == RenameMode::Exchange {
                 by_number::refuse_new(old.parent.ino, name)?;
             }
-            Ok(self.fs().rename(&self.ctx(), old.parent, name, new.parent, new_name, mode)?)
+            let (fs, ctx) = (self.fs(), || self.ctx());
+            let rename = || fs.rename(&ctx(), old.parent, name, new.parent, new_name, mode);
+            Ok(with_room(fs, rename)?)
         })
     }
 

@@ -235,7 +235,8 @@ impl Replica {
             bytes: self.bytes.get(range.clone()).unwrap_or_default(),
         };
         let pieces: Vec<Piece<'_>> = changed.iter().map(piece).collect();
-        shared.fs.write_scattered(&shared.ctx(), self.file.ino(), &pieces)?;
+        let write = || shared.fs.write_scattered(&shared.ctx(), self.file.ino(), &pieces);
+        with_room(&shared.fs, write)?;
         for range in changed {
             let both = (self.base.get_mut(range.clone()), self.bytes.get(range));
             if let (Some(base), Some(bytes)) = both {

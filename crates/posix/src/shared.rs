@@ -5,6 +5,7 @@ use std::sync::Arc;
 use novale_core::{Attr, Ctx, Error as FsError, Fs, Ino, SetAttr};
 
 use crate::owner::Owner;
+use crate::room::with_room;
 use crate::{Result, thread_hint};
 
 /// The time in nanoseconds since 1970, from whatever clock the caller likes.
@@ -31,12 +32,13 @@ impl Shared {
             return Ok(());
         }
         let attr = self.fs.getattr(ino)?;
-        self.owner.changer(&attr).before_write(&self.fs, &self.ctx(), &attr)
+        let changer = self.owner.changer(&attr);
+        with_room(&self.fs, || changer.before_write(&self.fs, &self.ctx(), &attr))
     }
 
     /// Changes attributes. A change of owner or size takes set-id bits away, whatever `changes` says.
     pub(crate) fn set_attr(&self, attr: &Attr, changes: &SetAttr) -> Result<Attr, FsError> {
         let changes = self.owner.changer(attr).changing(changes);
-        self.fs.setattr(&self.ctx(), attr.node(), &changes)
+        with_room(&self.fs, || self.fs.setattr(&self.ctx(), attr.node(), &changes))
     }
 }

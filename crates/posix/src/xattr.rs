@@ -8,6 +8,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use novale_core::{Attr, Error as FsError, FileKind, SetXattr, XattrMode};
 
+use crate::room::with_room;
 use crate::shared::Shared;
 use crate::walk::{Follow, anew};
 use crate::{Fd, File, Files, Result};
@@ -54,7 +55,7 @@ impl Shared {
         self.may_change(attr, name)?;
         let clear_set_gid = !self.owner.is_privileged() && !self.owner.is_in_group(attr);
         let set = SetXattr { name, value, mode, clear_set_gid };
-        Ok(self.fs.setxattr(&self.ctx(), attr.node(), &set)?)
+        Ok(with_room(&self.fs, || self.fs.setxattr(&self.ctx(), attr.node(), &set))?)
     }
 
     fn list_xattrs(&self, attr: &Attr) -> Result<Vec<OsString>> {

@@ -1,5 +1,6 @@
 //! A file system of the test's own, in private memory.
 
+#![allow(dead_code, reason = "each test file uses its own part")]
 #![allow(clippy::unwrap_used, reason = "tests stop at what fails")]
 
 use std::sync::Arc;
@@ -10,9 +11,13 @@ use novale_pm::{Pm, PmOptions};
 use novale_posix::Files;
 
 pub(crate) fn files() -> Files {
-    let pm = Pm::anonymous(&[64 << 20], &PmOptions::default()).unwrap();
+    Files::new(fs(64 << 20))
+}
+
+/// One of so many bytes.
+pub(crate) fn fs(bytes: u64) -> Arc<Fs> {
+    let pm = Pm::anonymous(&[bytes], &PmOptions::default()).unwrap();
     mkfs(&pm, &MkfsOptions::numbered(1, 4)).unwrap();
     let arena = Arena::anonymous(256 << 20).unwrap();
-    let fs = Fs::open(pm, arena, &OpenOptions::default(), &Serial, &|_| ()).unwrap();
-    Files::new(Arc::new(fs))
+    Arc::new(Fs::open(pm, arena, &OpenOptions::default(), &Serial, &|_| ()).unwrap())
 }
