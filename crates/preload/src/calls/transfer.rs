@@ -41,7 +41,7 @@ struct Foreign {
 
 /// What bytes are moved to.
 enum Out<'a> {
-    Ours(&'a File),
+    Ours(&'a mut File),
     /// A file of another file system.
     File(u64),
     /// What may wait for others, and whether it does.
@@ -256,7 +256,7 @@ pub(crate) fn sendfile(args: &Args) -> Served {
 /// The same where it is served.
 fn send(args: &Args) -> Served {
     let [out, from, at, count, ..] = *args;
-    let (mut source, target) = (data::file(from), data::file(out));
+    let (mut source, mut target) = (data::file(from), data::file(out));
     let is_regular = |fd| Foreign::of(descriptor(fd)).is_some_and(|found| found.is_regular());
     let is_served = match (&source, &target) {
         (Some(_), Some(_)) => true,
@@ -306,12 +306,12 @@ fn send(args: &Args) -> Served {
     if flags & libc::O_APPEND != 0 {
         return Some(fail(libc::EINVAL));
     }
-    let to = match &target {
+    let mut to = match &mut target {
         Some(target) => Out::Ours(target),
         None if is_regular(out) => Out::File(out),
         None => Out::Stream(out, flags & libc::O_NONBLOCK == 0),
     };
-    let moved = transfer(&to, (from, source.as_mut(), start), count.min(MOST))?;
+    let moved = transfer(&mut to, (from, source.as_mut(), start), count.min(MOST))?;
     let end = start + u64::try_from(moved).unwrap_or(0);
     match source {
         Some(source) if at == 0 => source.set_position(end),
@@ -329,7 +329,7 @@ fn is_range(start: u64, count: u64) -> bool {
 
 /// Moves bytes until there are no more, or no more are taken; nothing where the kernel has to do it.
 fn transfer(
-    out: &Out<'_>,
+    out: &mut Out<'_>,
     (from, mut source, start): (u64, Option<&mut File>, u64),
     count: u64,
 ) -> Served {
@@ -341,7 +341,8 @@ fn transfer(
     let mut done = 0;
     while done < count {
         // It may have been outside since.
-        if done > 0 && source.as_mut().is_some_and(|source| source.renew().is_none()) {
+        let mut is_renewed = || source.as_mut().is_none_or(|source| source.renew().is_some());
+        if done > 0 && !(is_renewed() && out.renew()) {
             break;
         }
         let len = usize::try_from(CHUNK.min(count - done)).unwrap_or(0);
@@ -368,12 +369,20 @@ fn transfer(
 }
 
 impl Out<'_> {
+    /// As [`File::renew`]; false where it is not there any more.
+    fn renew(&mut self) -> bool {
+        match self {
+            Self::Ours(target) => target.renew().is_some(),
+            Self::File(_) | Self::Stream(..) => true,
+        }
+    }
+
     fn put(&self, bytes: &[u8]) -> Served {
         let write = |fd| sys!(libc::SYS_write, fd, bytes.as_ptr(), bytes.len());
-        match *self {
+        match self {
             Self::Ours(target) => data::write_to(target, bytes),
-            Self::File(fd) => Some(quiet::outside(|| write(fd))),
-            Self::Stream(fd, waits) => send_all(fd, waits, bytes),
+            Self::File(fd) => Some(quiet::outside(|| write(*fd))),
+            Self::Stream(fd, waits) => send_all(*fd, *waits, bytes),
         }
     }
 }
