@@ -23,7 +23,6 @@ use crate::fds::{kernel, quiet};
 use crate::maps::replicas::Memory;
 use crate::maps::{self, Maps, PAGE, Part, RUNS_MAX};
 use crate::mounts;
-use crate::numbers;
 
 /// How much of its file a part shows.
 #[derive(Debug, Clone, Copy)]
@@ -96,7 +95,6 @@ fn nothing() -> Option<u64> {
     let memory = Memory::of(made)?;
     let at = sys!(libc::SYS_mmap, 0, PAGE, libc::PROT_NONE, libc::MAP_SHARED, memory.fd(), 0);
     drop(memory);
-    numbers::freed_any();
     let at = u64::try_from(at).ok()?;
     NOTHING.store(at, Ordering::Relaxed);
     Some(at)

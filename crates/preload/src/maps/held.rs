@@ -14,6 +14,7 @@ use crate::maps::{
     Asked, COUNT, MAPS_HERE, Maps, Part, Source, giving, growing, replicas, runs, show, some, times,
 };
 use crate::mounts;
+use crate::numbers;
 
 /// Says to a parent that its child holds what both have mapped, and what the kernel has not got of what both have open.
 pub(crate) struct Gate {
@@ -44,10 +45,10 @@ impl Gate {
     /// In the parent: waits until the child is ready, or gone.
     pub(crate) fn wait(self) {
         let [read, write] = self.ends;
-        sys!(libc::SYS_close, write);
+        numbers::close_low(write);
         let mut byte = 0_u8;
         while sys!(libc::SYS_read, read, &raw mut byte, 1) == -i64::from(libc::EINTR) {}
-        sys!(libc::SYS_close, read);
+        numbers::close_low(read);
     }
 
     /// In the child: takes its own holds, and tells the parent.
@@ -74,7 +75,7 @@ impl Gate {
         let [_, write] = self.ends;
         sys!(libc::SYS_write, write, c"".as_ptr(), 1);
         for end in self.ends {
-            sys!(libc::SYS_close, end);
+            numbers::close_low(end);
         }
     }
 }

@@ -30,7 +30,7 @@ use crate::maps::giving::Anchor;
 use crate::maps::growing::Shown;
 use crate::maps::replicas::Base;
 use crate::mounts::{self, MOUNTS_MAX, ctx, helper};
-use crate::numbers;
+use crate::numbers::{self, limits};
 
 pub(crate) const PAGE: u64 = 4096;
 /// Pieces of the pool that one mapping shows at most, and all of a process: each takes a place in the
@@ -541,11 +541,12 @@ fn show_replica(fs: &Fs, source: Source, asked: &Asked, carried: Option<&Part>) 
     place(asked, |start| {
         count_coming_replica();
         let ino = source.as_ref()?.ino;
-        let (base, file) = Base::new(fs, ino, (asked.offset, asked.len))?;
-        let to = sys!(libc::SYS_mmap, start, asked.len, asked.access, flags, file.fd(), 0);
-        if to < 0 {
-            return None;
-        }
+        // What a thread closes meanwhile that it has not opened must not be the base's number.
+        let base = limits::opening(|| {
+            let (base, file) = Base::new(fs, ino, (asked.offset, asked.len))?;
+            let to = sys!(libc::SYS_mmap, start, asked.len, asked.access, flags, file.fd(), 0);
+            (to >= 0).then_some(base)
+        })?;
         if let Some(part) = carried {
             replicas::carry(part, start, asked.len);
         }

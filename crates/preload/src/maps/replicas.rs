@@ -18,6 +18,7 @@ use crate::base::say::say;
 use crate::base::sys::{Ret, fail, sys};
 use crate::maps::{self, Maps, PAGE, Part, Source};
 use crate::mounts::{self, ctx};
+use crate::numbers;
 
 const PAGE_BYTES: usize = 4096;
 
@@ -44,7 +45,7 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        sys!(libc::SYS_close, self.0);
+        numbers::close_low(self.0);
     }
 }
 
@@ -151,7 +152,7 @@ fn stored_to(range: &Range<u64>) -> Vec<bool> {
     let mut words = vec![0_u64; pages];
     let from = range.start / PAGE * 8;
     let got = sys!(libc::SYS_pread64, fd, words.as_mut_ptr(), pages * 8, from);
-    sys!(libc::SYS_close, fd);
+    numbers::close_low(fd as i32);
     if usize::try_from(got).ok() != Some(pages * 8) {
         return Vec::new();
     }

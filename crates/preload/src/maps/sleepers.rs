@@ -41,8 +41,7 @@ pub(crate) fn futexes() -> Vec<u64> {
             rest = next;
         }
     }
-    sys!(libc::SYS_close, folder);
-    numbers::freed_any();
+    numbers::close_low(folder as i32);
     found
 }
 
@@ -66,7 +65,7 @@ fn futex_of(folder: i64, thread: &[u8]) -> Option<u64> {
     }
     let mut text = [0_u8; 256];
     let got = sys!(libc::SYS_read, fd, text.as_mut_ptr(), text.len());
-    sys!(libc::SYS_close, fd);
+    numbers::close_low(fd as i32);
     let text = std::str::from_utf8(text.get(..usize::try_from(got).ok()?)?).ok()?;
     let mut words = text.split_ascii_whitespace();
     let number: i64 = words.next()?.parse().ok()?;

@@ -148,6 +148,12 @@ pub(crate) fn freed(number: i32) {
     lock().freed(number);
 }
 
+/// Closes a number that the kernel gave this library for a moment: the lowest that was free.
+pub(crate) fn close_low(fd: i32) {
+    sys!(libc::SYS_close, fd);
+    freed(fd);
+}
+
 /// The kernel may have freed any number.
 pub(crate) fn freed_any() {
     freed(0);
