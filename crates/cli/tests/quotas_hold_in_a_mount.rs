@@ -6,12 +6,15 @@ mod support;
 
 use std::fs;
 use std::io::ErrorKind;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{MetadataExt, symlink};
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
+use rustix::fs::{XattrFlags, lsetxattr};
 use support::{Outcome, Scratch, alone, novale};
+
+const PROJECT: &str = "trusted.novale.project";
 
 /// What `show --json` says of a directory's tree.
 fn shown(dir: &str) -> serde_json::Value {
@@ -227,6 +230,26 @@ fn trees_in_trees_count_for_themselves() {
     assert_eq!(all.lines().count(), 3, "{all}");
     novale(&["quota", "clear", &inner]).ok();
     assert_eq!(shown(&outer)["inodes_used"], 4);
+    novale(&["umount", &scratch.dir()]).ok();
+    novale(&["check", &slot]).ok();
+}
+
+/// Of more trees than an attribute's value has room for none was shown.
+#[test]
+fn all_trees_are_shown_however_many_there_are() {
+    const TREES: usize = 2000;
+    let Some(scratch) = Scratch::for_mount("all_trees_are_shown") else { return };
+    let _alone = alone();
+    let slot = scratch.pool();
+    novale(&["mount", &slot, &scratch.dir()]).ok();
+    for number in 0..TREES {
+        let dir = scratch.in_dir(&number.to_string());
+        fs::create_dir(&dir).unwrap();
+        let own = fs::metadata(&dir).unwrap().ino().to_string();
+        lsetxattr(&dir, PROJECT, own.as_bytes(), XattrFlags::empty()).unwrap();
+    }
+    let all = novale(&["quota", "show", "--all", &scratch.dir()]).ok();
+    assert_eq!(all.lines().count(), 1 + TREES);
     novale(&["umount", &scratch.dir()]).ok();
     novale(&["check", &slot]).ok();
 }

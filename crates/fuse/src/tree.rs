@@ -4,17 +4,22 @@
 //!
 //! `trusted.novale.project` is the number of the tree that an inode counts for, 0 for none;
 //! `trusted.novale.quota` is that tree's use and limits, and `trusted.novale.quotas` that of all trees,
-//! a line each: `project=7 pages=12 inodes=3 pages_max=0 inodes_max=100`, 0 being no limit. Setting
-//! `quota` takes the two limits.
+//! a line each: `project=7 pages=12 inodes=3 pages_max=0 inodes_max=100`, 0 being no limit. Those are as many
+//! as a value has room for; `trusted.novale.quotas.N` has those from tree N on. Setting `quota` takes the two
+//! limits.
+
+use std::collections::BTreeMap;
 
 use novale_core::{Ctx, Error, Fs, Ino, Node, Quota, Result, SetAttr, Usage};
+use novale_layout::XATTR_VALUE_BYTES_MAX;
 
 /// Which of the attributes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Which {
     Project,
     Quota,
-    Quotas,
+    /// Of the trees from a number on.
+    Quotas(u32),
 }
 
 impl Which {
@@ -22,8 +27,11 @@ impl Which {
         match name {
             b"trusted.novale.project" => Some(Self::Project),
             b"trusted.novale.quota" => Some(Self::Quota),
-            b"trusted.novale.quotas" => Some(Self::Quotas),
-            _ => None,
+            b"trusted.novale.quotas" => Some(Self::Quotas(0)),
+            _ => {
+                let from = str::from_utf8(name.strip_prefix(b"trusted.novale.quotas.")?).ok()?;
+                from.parse().ok().map(Self::Quotas)
+            }
         }
     }
 }
@@ -35,13 +43,23 @@ pub(crate) fn get(fs: &Fs, ino: Ino, which: Which) -> Result<Vec<u8>> {
             let (project, quota) = fs.quota_of(ino)?.ok_or(Error::NoAttribute)?;
             line(project, &quota)
         }
-        Which::Quotas => {
-            let all = fs.quotas()?;
-            let lines = all.iter().filter(|(_, quota)| **quota != Quota::default());
-            lines.flat_map(|(project, quota)| [line(*project, quota), "\n".into()]).collect()
-        }
+        Which::Quotas(from) => lines_from(&fs.quotas()?, from),
     };
     Ok(text.into_bytes())
+}
+
+/// Trees that have anything or are limited, as many as a value has room for.
+fn lines_from(all: &BTreeMap<u32, Quota>, from: u32) -> String {
+    let mut text = String::new();
+    for (project, quota) in all.range(from..).filter(|(_, quota)| **quota != Quota::default()) {
+        let line = line(*project, quota);
+        if text.len() + line.len() >= XATTR_VALUE_BYTES_MAX as usize {
+            break;
+        }
+        text.push_str(&line);
+        text.push('\n');
+    }
+    text
 }
 
 fn line(project: u32, quota: &Quota) -> String {
@@ -61,7 +79,7 @@ pub(crate) fn set(fs: &Fs, ctx: &Ctx, ino: Ino, which: Which, value: &[u8]) -> R
             fs.setattr(ctx, Node::current(ino), &set).map(drop)
         }
         Which::Quota => set_limit(fs, ctx, ino, limit_of(text)?),
-        Which::Quotas => Err(Error::NotPermitted("limits are set tree by tree")),
+        Which::Quotas(_) => Err(Error::NotPermitted("limits are set tree by tree")),
     }
 }
 
@@ -70,7 +88,7 @@ pub(crate) fn remove(fs: &Fs, ctx: &Ctx, ino: Ino, which: Which) -> Result<()> {
     match which {
         Which::Project => set(fs, ctx, ino, which, b"0"),
         Which::Quota => set_limit(fs, ctx, ino, Usage::default()),
-        Which::Quotas => Err(Error::NotPermitted("limits are removed tree by tree")),
+        Which::Quotas(_) => Err(Error::NotPermitted("limits are removed tree by tree")),
     }
 }
 

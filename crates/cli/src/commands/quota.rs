@@ -25,7 +25,7 @@ use crate::holders::patience::patiently;
 const PROJECT: &str = "trusted.novale.project";
 const QUOTA: &str = "trusted.novale.quota";
 const QUOTAS: &str = "trusted.novale.quotas";
-/// Room for the values of all trees that can have limits, and as many that have none.
+/// No attribute's value is longer.
 const VALUE_BYTES_MAX: usize = 65_536;
 const PAGE: u64 = 4096;
 /// Listings of a directory to find what was left out.
@@ -314,8 +314,7 @@ impl Quota {
 
 fn show(args: &QuotaShowArgs) -> Result<()> {
     let all = if args.all {
-        let lines = get(&args.dir, QUOTAS)?;
-        lines.lines().filter_map(Quota::parse).collect()
+        quotas(&args.dir)?
     } else if project(&args.dir)? == 0 {
         bail!("{}: in no tree with a quota (--all shows those of the mount)", args.dir.display());
     } else {
@@ -345,6 +344,23 @@ fn quota(dir: &Path) -> Result<Quota> {
     Quota::parse(&line).with_context(|| format!("{}: not a quota: {line}", dir.display()))
 }
 
+/// All trees of a mount that have anything or are limited.
+fn quotas(path: &Path) -> Result<Vec<Quota>> {
+    let (mut all, mut next) = (Vec::new(), Some(0));
+    while let Some(from) = next {
+        all.extend(quotas_from(path, from)?);
+        next =
+            all.last().filter(|last| last.tree >= from).and_then(|last| last.tree.checked_add(1));
+    }
+    Ok(all)
+}
+
+/// The first of them from a tree's number on.
+fn quotas_from(path: &Path, tree: u32) -> Result<Vec<Quota>> {
+    let lines = get(path, &format!("{QUOTAS}.{tree}"))?;
+    Ok(lines.lines().filter_map(Quota::parse).collect())
+}
+
 fn project(path: &Path) -> Result<u32> {
     let text = get(path, PROJECT)?;
     text.parse().with_context(|| format!("{}: not a tree's number: {text}", path.display()))
@@ -368,7 +384,7 @@ fn parent_tree(dir: &Path) -> Result<u32> {
 }
 
 fn get(path: &Path, name: &str) -> Result<String> {
-    let mut value = vec![0; 2 * VALUE_BYTES_MAX];
+    let mut value = vec![0; VALUE_BYTES_MAX];
     let len = lgetxattr(path, name, &mut value[..]).map_err(|error| failed(path, error))?;
     value.truncate(len);
     String::from_utf8(value).with_context(|| path.display().to_string())
