@@ -7,11 +7,12 @@ mod support;
 use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::fs::{MetadataExt, symlink};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
-use rustix::fs::{XattrFlags, lsetxattr};
+use rustix::fs::{XattrFlags, lgetxattr, lremovexattr, lsetxattr};
 use support::{Outcome, Scratch, alone, novale};
 
 const PROJECT: &str = "trusted.novale.project";
@@ -204,6 +205,103 @@ fn what_is_renamed_meanwhile_counts_too() {
         });
         assert_eq!(shown(&tree.display().to_string())["inodes_used"], 55);
     }
+    novale(&["umount", &scratch.dir()]).ok();
+    novale(&["check", &slot]).ok();
+}
+
+/// The tree that something counts for.
+fn tree_of(path: &Path) -> u32 {
+    let mut value = [0; 16];
+    let len = lgetxattr(path, PROJECT, &mut value[..]).unwrap();
+    str::from_utf8(&value[..len]).unwrap().parse().unwrap()
+}
+
+/// Names below a directory that count for a tree.
+fn counting(dir: &Path, tree: u32) -> usize {
+    let below = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    let count = |path: PathBuf| {
+        usize::from(tree_of(&path) == tree) + if path.is_dir() { counting(&path, tree) } else { 0 }
+    };
+    below.map(count).sum()
+}
+
+/// What was made in the top of a tree counted for it, though it was taken away: it could not be linked, or moved out
+/// of there, and no later call changed that.
+#[test]
+fn what_is_made_while_one_is_taken_away_counts_for_none() {
+    let Some(scratch) = Scratch::for_mount("made_while_taken_away") else { return };
+    let _alone = alone();
+    let slot = scratch.pool();
+    novale(&["mount", &slot, &scratch.dir()]).ok();
+    for round in 0..5 {
+        let tree = scratch.in_dir(&format!("tree{round}"));
+        fs::create_dir_all(tree.join("x/y/z")).unwrap();
+        fs::create_dir(tree.join("w")).unwrap();
+        (0..50).for_each(|file| fs::write(tree.join(format!("x/y/z/{file}")), b"").unwrap());
+        let shown = tree.display().to_string();
+        novale(&["quota", "set", "--inodes", "1000000", &shown]).ok();
+        let own = tree_of(&tree);
+        let (has_ended, has_begun) = (AtomicBool::new(false), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for made in 0.. {
+                    if has_ended.load(Relaxed) {
+                        return;
+                    }
+                    fs::write(tree.join(format!("made{}", made % 1000)), b"").unwrap();
+                    for [one, other] in [["x", "u"], ["x/y", "w/y"]] {
+                        for [from, to] in [[one, other], [other, one]] {
+                            let _refused = fs::rename(tree.join(from), tree.join(to));
+                        }
+                    }
+                    has_begun.store(true, Relaxed);
+                }
+            });
+            while !has_begun.load(Relaxed) {
+                std::thread::yield_now();
+            }
+            novale(&["quota", "clear", &shown]).ok();
+            has_ended.store(true, Relaxed);
+        });
+        let is_made = |path: &PathBuf| path.display().to_string().contains("/made");
+        let made = fs::read_dir(&tree).unwrap().map(|entry| entry.unwrap().path());
+        assert!(made.filter(is_made).all(|path| tree_of(&path) == 0));
+        assert_eq!(tree_of(&tree), 0);
+        // What was renamed each time that it was looked for.
+        if counting(&tree, own) > 0 {
+            novale(&["quota", "clear", &shown]).ok();
+        }
+        assert_eq!(counting(&tree, own), 0);
+        novale(&["quota", "clear", &shown]).refused(1, &["not the top"]);
+    }
+    novale(&["umount", &scratch.dir()]).ok();
+    novale(&["check", &slot]).ok();
+}
+
+#[test]
+fn one_that_was_taken_away_in_part_is_taken_away_by_the_same_call() {
+    let Some(scratch) = Scratch::for_mount("taken_away_in_part") else { return };
+    let _alone = alone();
+    let slot = scratch.pool();
+    novale(&["mount", &slot, &scratch.dir()]).ok();
+    let [outer, tree] = ["outer", "outer/tree"].map(|name| scratch.in_dir(name));
+    fs::create_dir_all(tree.join("below")).unwrap();
+    fs::write(tree.join("below/file"), b"x").unwrap();
+    let [outer_shown, tree_shown] = [&outer, &tree].map(|dir| dir.display().to_string());
+    for dir in [&tree_shown, &outer_shown] {
+        novale(&["quota", "set", "--inodes", "100", dir]).ok();
+    }
+    // As the call leaves it that ends here.
+    let (own, around) = (tree_of(&tree), tree_of(&outer));
+    lremovexattr(&tree, "trusted.novale.quota").unwrap();
+    lsetxattr(&tree, PROJECT, around.to_string().as_bytes(), XattrFlags::empty()).unwrap();
+    assert_eq!(counting(&outer, own), 2);
+    novale(&["quota", "clear", &tree_shown]).ok();
+    assert_eq!(counting(&outer, own), 0);
+    // The limits of the one around it are there.
+    let left = shown(&outer_shown);
+    assert_eq!((&left["inodes_used"], &left["inodes_max"]), (&4.into(), &100.into()));
+    novale(&["quota", "clear", &tree_shown]).refused(1, &["not the top"]);
     novale(&["umount", &scratch.dir()]).ok();
     novale(&["check", &slot]).ok();
 }
