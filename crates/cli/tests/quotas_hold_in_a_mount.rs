@@ -332,6 +332,31 @@ fn trees_in_trees_count_for_themselves() {
     novale(&["check", &slot]).ok();
 }
 
+/// The link came to be of the tree, and the directory, which was shown as one, had no limit.
+#[test]
+fn a_directory_that_a_link_leads_to_is_limited() {
+    let Some(scratch) = Scratch::for_mount("a_link_leads_to") else { return };
+    let _alone = alone();
+    let slot = scratch.pool();
+    novale(&["mount", &slot, &scratch.dir()]).ok();
+    let [tree, link] = ["tree", "link"].map(|name| scratch.in_dir(name));
+    fs::create_dir(&tree).unwrap();
+    symlink("tree", &link).unwrap();
+    let [tree_shown, link_shown] = [&tree, &link].map(|path| path.display().to_string());
+    novale(&["quota", "set", "--inodes", "2", &link_shown]).ok();
+    assert_eq!(shown(&tree_shown)["inodes_max"], 2);
+    assert_eq!(shown(&tree_shown), shown(&link_shown));
+    assert_eq!(tree_of(&link), 0);
+    fs::write(tree.join("file"), b"x").unwrap();
+    let full = fs::write(tree.join("other"), b"x").unwrap_err();
+    assert_eq!(full.kind(), ErrorKind::QuotaExceeded);
+    novale(&["quota", "clear", &link_shown]).ok();
+    assert_eq!(tree_of(&tree), 0);
+    fs::write(tree.join("other"), b"x").unwrap();
+    novale(&["umount", &scratch.dir()]).ok();
+    novale(&["check", &slot]).ok();
+}
+
 /// Of more trees than an attribute's value has room for none was shown.
 #[test]
 fn all_trees_are_shown_however_many_there_are() {

@@ -11,7 +11,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use rustix::fs::{Dir, FileType, Mode, OFlags, XattrFlags, lgetxattr, lremovexattr, lsetxattr};
+use rustix::fs::{
+    CWD, Dir, FileType, Mode, OFlags, XattrFlags, fstat, getxattr, lgetxattr, lsetxattr, openat,
+    removexattr, setxattr,
+};
 use rustix::io::Errno;
 use rustix::mount::{OpenTreeFlags, open_tree};
 use serde::Serialize;
@@ -46,58 +49,58 @@ pub(crate) fn run(command: &QuotaCommand) -> Result<()> {
 
 /// Makes DIR a tree of its own, if it is none, with all that is below it; then sets its limits.
 fn set(args: &QuotaSetArgs) -> Result<()> {
-    let dir = args.dir.as_path();
     if args.space.is_none() && args.inodes.is_none() {
         bail!("give a limit: --space SIZE, --inodes NUMBER, or none for either");
     }
-    let (from, own) = (project(dir)?, own_number(dir)?);
-    let view = View::of(dir)?;
+    let top = Top::directory(&args.dir)?;
+    let (from, own) = (top.project()?, top.own_number()?);
+    let alone = top.alone()?;
+    // What an earlier call was interrupted in is gone on with.
+    let before = if from == own { top.tree_around()? } else { from };
     if from != own {
-        put(dir, PROJECT, &own.to_string())?;
+        top.put(PROJECT, &own.to_string())?;
     }
-    // What an earlier call was interrupted in is gone on with. What is made meanwhile is in the tree.
-    let parents = parent_tree(dir)?;
-    let moved = move_below(dir, &view, (parents, own));
-    let old = quota(dir)?;
+    // What is made meanwhile is in the tree.
+    let moved = move_below(&top, &alone, (before, own));
+    let old = top.quota()?;
     let pages = args.space.map_or(old.pages_max, |limit| limit.0.div_ceil(PAGE));
     let inodes = args.inodes.map_or(old.inodes_max, |limit| limit.0);
     // What could be counted is limited in any case.
-    put(dir, QUOTA, &format!("pages_max={pages} inodes_max={inodes}"))?;
+    top.put(QUOTA, &format!("pages_max={pages} inodes_max={inodes}"))?;
     moved
 }
 
 /// Takes the limits away, and counts DIR and what is below it for the tree around it.
 fn clear(args: &QuotaClearArgs) -> Result<()> {
-    let dir = args.dir.as_path();
-    let (from, own, around) = (project(dir)?, own_number(dir)?, parent_tree(dir)?);
+    let top = Top::directory(&args.dir)?;
+    let (from, own, around) = (top.project()?, top.own_number()?, top.tree_around()?);
     // An earlier call may have been interrupted when the directory counted for the tree around it, and not all below.
-    if from != own && !(from == around && has_any(dir, own)?) {
-        bail!("{}: not the top of a tree with a quota", dir.display());
+    if from != own && !(from == around && top.has_any(own)?) {
+        bail!("{}: not the top of a tree with a quota", args.dir.display());
     }
-    let view = View::of(dir)?;
+    let alone = top.alone()?;
     if from == own {
-        lremovexattr(dir, QUOTA)
-            .with_context(|| format!("{}: remove the limits", dir.display()))?;
-        put(dir, PROJECT, &around.to_string())?;
+        top.end_limits()?;
+        top.put(PROJECT, &around.to_string())?;
+        // It may have been moved before it counted for the tree around it, and can't be moved to another since.
+        if top.tree_around()? != around {
+            top.put(PROJECT, &own.to_string())?;
+            bail!("{}: moved to another tree meanwhile; call this again", args.dir.display());
+        }
     }
     // What is made meanwhile is in the tree around. What was renamed meanwhile may have been passed by.
     for _ in 0..ROUNDS_MAX {
-        move_below(dir, &view, (own, around))?;
-        if !has_any(dir, own)? {
+        move_below(&top, &alone, (own, around))?;
+        if !top.has_any(own)? {
             return Ok(());
         }
     }
     remark!(
         "novale: {}: something counts for the tree still, a removed file that is open or what was moved meanwhile: the \
          same call goes on",
-        dir.display()
+        args.dir.display()
     );
     Ok(())
-}
-
-/// Whether anything in the mount of a directory counts for a tree, or is limited by it.
-fn has_any(dir: &Path, tree: u32) -> Result<bool> {
-    Ok(quotas_from(dir, tree)?.first().is_some_and(|first| first.tree == tree))
 }
 
 /// Makes all below `top` that counts for tree `from` count for `to`; other trees are left alone.
@@ -106,10 +109,10 @@ fn has_any(dir: &Path, tree: u32) -> Result<bool> {
 /// What lies in a directory of the tree and does not count for it keeps its name there. So a directory is opened before
 /// it is made to count, and what is in it listed after that; and it is gone on with in what is open, wherever it was
 /// moved. What is mounted below it is no part of it, and hides nothing.
-fn move_below(top: &Path, view: &View, (from, to): (u32, u32)) -> Result<()> {
+fn move_below(top: &Top<'_>, alone: &OwnedFd, (from, to): (u32, u32)) -> Result<()> {
     let mut done = Count::new("inodes counted");
-    let shown = || top.display().to_string();
-    let here = open_directory(&view.alone, ".", OFlags::empty()).with_context(shown)?;
+    let shown = || top.path.display().to_string();
+    let here = open_directory(alone, ".", OFlags::empty()).with_context(shown)?;
     let mut levels = vec![Level::moved(here, (from, to), &mut done).with_context(shown)?];
     let top_ino = levels.first().map(|level| level.ino);
     while let Some(level) = levels.last_mut() {
@@ -127,11 +130,11 @@ fn move_below(top: &Path, view: &View, (from, to): (u32, u32)) -> Result<()> {
             Ok(below) => below,
             // Gone, or something else by now.
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => continue,
-            Err(error) => return Err(error).with_context(|| under(top, &name)),
+            Err(error) => return Err(error).with_context(|| under(top.path, &name)),
         };
-        if is_taken_in(&below, (from, to), top_ino).with_context(|| under(top, &name))? {
+        if is_taken_in(&below, (from, to), top_ino).with_context(|| under(top.path, &name))? {
             let level = Level::moved(below, (from, to), &mut done);
-            levels.push(level.with_context(|| under(top, &name))?);
+            levels.push(level.with_context(|| under(top.path, &name))?);
             if let Some(far) = levels.len().checked_sub(OPEN_MAX) {
                 levels.get_mut(far).into_iter().for_each(|level| level.here = None);
             }
@@ -172,7 +175,7 @@ impl Level {
     /// Moves what is in a directory, but for directories.
     fn moved(here: OwnedFd, trees: (u32, u32), done: &mut Count) -> Result<Self> {
         let directories = Self::listed(&here, trees, done)?;
-        let ino = rustix::fs::fstat(&here)?.st_ino;
+        let ino = fstat(&here)?.st_ino;
         Ok(Self { ino, here: Some(here), directories, listings: LISTINGS_MAX })
     }
 
@@ -249,25 +252,106 @@ fn place_of(file: &OwnedFd) -> PathBuf {
     Path::new("/proc/self/fd").join(file.as_raw_fd().to_string())
 }
 
-/// A directory of a mount, as it is without what is mounted below it: where its users have mounted something of theirs,
-/// another file system would be met, or another part of this one, and what lies under it would not.
-struct View {
+/// What a call is about: opened once, as its path may lead elsewhere at the next step.
+struct Top<'a> {
+    /// As it was called.
+    path: &'a Path,
     /// Keeps the mount from being taken away, as what is open in a view of it does not.
-    _mounted: OwnedFd,
-    alone: OwnedFd,
+    open: OwnedFd,
 }
 
-impl View {
-    fn of(top: &Path) -> Result<Self> {
-        let shown = || top.display().to_string();
-        let mounted = open_directory(rustix::fs::CWD, top, OFlags::empty()).with_context(shown)?;
+impl<'a> Top<'a> {
+    fn directory(path: &'a Path) -> Result<Self> {
+        match open_directory(CWD, path, OFlags::empty()) {
+            Ok(open) => Ok(Self { path, open }),
+            Err(Errno::NOTDIR) => bail!("{}: not a directory", path.display()),
+            Err(error) => Err(error).with_context(|| path.display().to_string()),
+        }
+    }
+
+    /// A file too, which is not opened by its own means.
+    fn any(path: &'a Path) -> Result<Self> {
+        let open = openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
+        Ok(Self { path, open: open.with_context(|| path.display().to_string())? })
+    }
+
+    /// The directory as it is without what is mounted below it: where its users have mounted something of theirs,
+    /// another file system would be met, or another part of this one, and what lies under it would not.
+    fn alone(&self) -> Result<OwnedFd> {
         let flags = OpenTreeFlags::OPEN_TREE_CLONE
             | OpenTreeFlags::OPEN_TREE_CLOEXEC
             | OpenTreeFlags::AT_EMPTY_PATH;
-        let alone = open_tree(&mounted, "", flags)
+        open_tree(&self.open, "", flags)
             .context("the kernel does not show it without what is mounted below it (open_tree)")
-            .with_context(shown)?;
-        Ok(Self { _mounted: mounted, alone })
+            .with_context(|| self.path.display().to_string())
+    }
+
+    /// The number of the tree that hangs from a directory: the directory's own.
+    fn own_number(&self) -> Result<u32> {
+        let shown = || self.path.display().to_string();
+        let ino = fstat(&self.open).with_context(shown)?.st_ino;
+        u32::try_from(ino).with_context(|| format!("{}: its number", shown()))
+    }
+
+    /// The tree that a directory lies in, its own left aside; none above the top of a mount.
+    fn tree_around(&self) -> Result<u32> {
+        let shown = || self.path.display().to_string();
+        let here = fstat(&self.open).with_context(shown)?;
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let above = openat(&self.open, "..", flags, Mode::empty()).with_context(shown)?;
+        let above = Top { path: self.path, open: above };
+        let found = fstat(&above.open).with_context(shown)?;
+        let is_top = here.st_dev != found.st_dev || here.st_ino == found.st_ino;
+        if is_top { Ok(0) } else { above.project() }
+    }
+
+    fn project(&self) -> Result<u32> {
+        let text = self.get(PROJECT)?;
+        text.parse()
+            .with_context(|| format!("{}: not a tree's number: {text}", self.path.display()))
+    }
+
+    fn quota(&self) -> Result<Quota> {
+        let line = self.get(QUOTA)?;
+        Quota::parse(&line).with_context(|| format!("{}: not a quota: {line}", self.path.display()))
+    }
+
+    /// All trees of a mount that have anything or are limited.
+    fn quotas(&self) -> Result<Vec<Quota>> {
+        let (mut all, mut next) = (Vec::new(), Some(0));
+        while let Some(from) = next {
+            all.extend(self.quotas_from(from)?);
+            next = all
+                .last()
+                .filter(|last| last.tree >= from)
+                .and_then(|last| last.tree.checked_add(1));
+        }
+        Ok(all)
+    }
+
+    /// The first of them from a tree's number on.
+    fn quotas_from(&self, tree: u32) -> Result<Vec<Quota>> {
+        let lines = self.get(&format!("{QUOTAS}.{tree}"))?;
+        Ok(lines.lines().filter_map(Quota::parse).collect())
+    }
+
+    /// Whether anything in the mount counts for a tree, or is limited by it.
+    fn has_any(&self, tree: u32) -> Result<bool> {
+        Ok(self.quotas_from(tree)?.first().is_some_and(|first| first.tree == tree))
+    }
+
+    fn get(&self, name: &str) -> Result<String> {
+        value_of(self.path, |value| getxattr(place_of(&self.open), name, value))
+    }
+
+    fn put(&self, name: &str, value: &str) -> Result<()> {
+        setxattr(place_of(&self.open), name, value.as_bytes(), XattrFlags::empty())
+            .map_err(|error| failed(self.path, error))
+    }
+
+    fn end_limits(&self) -> Result<()> {
+        removexattr(place_of(&self.open), QUOTA)
+            .with_context(|| format!("{}: remove the limits", self.path.display()))
     }
 }
 
@@ -277,7 +361,7 @@ fn open_directory(
     how: OFlags,
 ) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    rustix::fs::openat(dir, path.as_ref(), flags | how, Mode::empty())
+    openat(dir, path.as_ref(), flags | how, Mode::empty())
 }
 
 /// Something below a directory, for an error.
@@ -336,12 +420,13 @@ impl Quota {
 }
 
 fn show(args: &QuotaShowArgs) -> Result<()> {
+    let top = Top::any(&args.dir)?;
     let all = if args.all {
-        quotas(&args.dir)?
-    } else if project(&args.dir)? == 0 {
+        top.quotas()?
+    } else if top.project()? == 0 {
         bail!("{}: in no tree with a quota (--all shows those of the mount)", args.dir.display());
     } else {
-        vec![quota(&args.dir)?]
+        vec![top.quota()?]
     };
     if args.json {
         say!("{}", serde_json::to_string_pretty(&all)?)?;
@@ -362,55 +447,24 @@ fn show(args: &QuotaShowArgs) -> Result<()> {
     Ok(())
 }
 
-fn quota(dir: &Path) -> Result<Quota> {
-    let line = get(dir, QUOTA)?;
-    Quota::parse(&line).with_context(|| format!("{}: not a quota: {line}", dir.display()))
-}
-
-/// All trees of a mount that have anything or are limited.
-fn quotas(path: &Path) -> Result<Vec<Quota>> {
-    let (mut all, mut next) = (Vec::new(), Some(0));
-    while let Some(from) = next {
-        all.extend(quotas_from(path, from)?);
-        next =
-            all.last().filter(|last| last.tree >= from).and_then(|last| last.tree.checked_add(1));
-    }
-    Ok(all)
-}
-
-/// The first of them from a tree's number on.
-fn quotas_from(path: &Path, tree: u32) -> Result<Vec<Quota>> {
-    let lines = get(path, &format!("{QUOTAS}.{tree}"))?;
-    Ok(lines.lines().filter_map(Quota::parse).collect())
-}
-
+/// The tree that what a path leads to counts for; of a link the link itself.
 fn project(path: &Path) -> Result<u32> {
     let text = get(path, PROJECT)?;
     text.parse().with_context(|| format!("{}: not a tree's number: {text}", path.display()))
 }
 
-/// The number of the tree that hangs from a directory: the directory's own.
-fn own_number(dir: &Path) -> Result<u32> {
-    let metadata = dir.metadata().with_context(|| dir.display().to_string())?;
-    if !metadata.is_dir() {
-        bail!("{}: not a directory", dir.display());
-    }
-    u32::try_from(metadata.ino()).with_context(|| format!("{}: its number", dir.display()))
-}
-
-/// The tree that a directory lies in, its own left aside; none above the top of a mount.
-fn parent_tree(dir: &Path) -> Result<u32> {
-    let parent = dir.join("..");
-    let device = |path: &Path| path.metadata().map(|metadata| (metadata.dev(), metadata.ino()));
-    let (here, above) = (device(dir)?, device(&parent)?);
-    if here.0 != above.0 || here == above { Ok(0) } else { project(&parent) }
-}
-
 fn get(path: &Path, name: &str) -> Result<String> {
+    value_of(path, |value| lgetxattr(path, name, value))
+}
+
+fn value_of(
+    shown: &Path,
+    get: impl FnOnce(&mut [u8]) -> rustix::io::Result<usize>,
+) -> Result<String> {
     let mut value = vec![0; VALUE_BYTES_MAX];
-    let len = lgetxattr(path, name, &mut value[..]).map_err(|error| failed(path, error))?;
+    let len = get(&mut value).map_err(|error| failed(shown, error))?;
     value.truncate(len);
-    String::from_utf8(value).with_context(|| path.display().to_string())
+    String::from_utf8(value).with_context(|| shown.display().to_string())
 }
 
 fn put(path: &Path, name: &str, value: &str) -> Result<()> {
