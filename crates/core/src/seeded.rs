@@ -232,6 +232,8 @@ pub enum Bug {
     OwnGivenTwice,
     /// The first line of a page that leaves a slot stays in the cache.
     EmptiedLineCached,
+    /// A view says of what kind it is when its load is done.
+    LoadMarkedLate,
     /// A page that leaves a slot is named where it goes to before it is durable there.
     MovedPageNamedEarly,
     /// A slot says that it is another before it has all that the other has.

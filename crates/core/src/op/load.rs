@@ -7,7 +7,9 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use novale_arena::Arena;
-use novale_layout::{Attributes, CommitLine, FileKind, PAGE, Pair, PmAddr};
+use novale_layout::{
+    Attributes, CommitLine, FileKind, IdentityLine, PAGE, Pair, PmAddr, VolatileLine,
+};
 use novale_pm::Pm;
 
 use crate::base::error::{Error, Result};
@@ -57,14 +59,41 @@ pub(crate) fn load(
     let identity = media
         .identity
         .map_err(|error| Error::damaged_inode(ino, "identity line", pool.addr, error))?;
-    let id = id_of(identity.generation);
     let parent = view.parent_word();
     reset(arena, view)?;
+    if !seeded::is_on(Bug::LoadMarkedLate) {
+        // What a load has left that ends midway, by an error or a death, is taken away by its kind.
+        view.set_identity(ino, identity.generation, identity.kind, false);
+    }
     if identity.kind == FileKind::Directory || line.nlink == 0 {
         // Known since an earlier look-up, though the view was dropped meanwhile; of a file without a
         // name, whether it may get one.
         view.set_parent(parent);
     }
+    let is_overlaid = unrecovered.owes(ino);
+    let said = Said { identity, line, slot, volatile: media.volatile, is_overlaid };
+    let filled = fill(pm, arena, view, &id_of(identity.generation), &said);
+    if filled.is_err() {
+        // Others may want the memory that it has taken.
+        forget(arena, view)?;
+    }
+    filled
+}
+
+/// What an inode's lines say.
+struct Said<'a> {
+    identity: IdentityLine,
+    /// The line that stands, and where it lies.
+    line: &'a CommitLine,
+    slot: u8,
+    volatile: VolatileLine,
+    /// Some bytes are not those of the pages.
+    is_overlaid: bool,
+}
+
+/// Fills an empty view, and makes it readable.
+fn fill(pm: &Pm, arena: &Arena, view: &View<'_>, id: &LogId, said: &Said<'_>) -> Result<()> {
+    let Said { identity, line, volatile, .. } = said;
     let mut attrs = Attrs {
         mode: identity.mode & 0o7777,
         uid: identity.uid,
@@ -75,27 +104,25 @@ pub(crate) fn load(
         xattrs: XattrSet { root: identity.xattr_root, ..XattrSet::default() },
     };
     view.set_atime_ns(identity.birth_ns);
-    let has_redo = rebuild(pm, arena, view, &id, identity.kind, line, &mut attrs)?;
-    attrs.xattrs = XattrSet::read(pm, &id, attrs.xattrs.root)?;
+    let has_redo = rebuild(pm, arena, view, id, identity.kind, line, &mut attrs)?;
+    attrs.xattrs = XattrSet::read(pm, id, attrs.xattrs.root)?;
     if identity.kind == FileKind::Directory {
         let names = dir_index::index_names(pm, arena, view)?;
         if names != line.size {
             let found = format!("{names} names, its commit line counts {}", line.size);
-            return Err(Error::damaged_inode(ino, "log", line.log_head, found));
+            return Err(Error::damaged_inode(view.ino(), "log", line.log_head, found));
         }
     }
-    let mut state = State::of_line(line, slot);
+    let mut state = State::of_line(line, said.slot);
     state.flags |= if has_redo { State::REDO } else { 0 };
     view.set_state(&state);
     view.set_attrs(&attrs, identity.rdev);
     view.set_birth_ns(identity.birth_ns);
-    let volatile = media.volatile;
     if volatile.generation == identity.generation && volatile.atime_seq >= view.attr_seq() {
         view.set_atime_ns(volatile.atime_ns);
     }
-    let is_overlaid = unrecovered.owes(ino);
-    view.set_identity(ino, identity.generation, identity.kind, !is_overlaid);
-    if is_overlaid {
+    view.set_identity(view.ino(), identity.generation, identity.kind, !said.is_overlaid);
+    if said.is_overlaid {
         view.set_loaded_beneath();
     }
     Ok(())
@@ -259,5 +286,79 @@ fn attrs_of(entry: &Attributes) -> Attrs {
         project: entry.project,
         policy: entry.policy,
         xattrs: XattrSet { root: entry.xattr_root, ..XattrSet::default() },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicU64;
+
+    use novale_pm::PmOptions;
+
+    use super::*;
+    use crate::base::exec::Serial;
+    use crate::base::types::{NewInode, Node};
+    use crate::fixture::{CTX, FILE, MB};
+    use crate::fs::{Fs, OpenOptions};
+    use crate::op::call::OpKind;
+    use crate::{MkfsOptions, mkfs};
+
+    const NAMES: u64 = 300;
+    /// No allocation is refused.
+    const NONE: u64 = u64::MAX;
+
+    fn name(number: u64) -> Vec<u8> {
+        format!("name {number}").into_bytes()
+    }
+
+    /// The file system on a pool; behind as many allocations as `granted` says one is refused.
+    fn open_refusing(pm: Pm, granted: &Arc<AtomicU64>) -> Fs {
+        let arena = Arena::anonymous(16 * MB).unwrap();
+        let granted = granted.clone();
+        let grants = move || {
+            let left = granted.load(Ordering::Relaxed);
+            if left != NONE {
+                granted.store(left.wrapping_sub(1), Ordering::Relaxed);
+            }
+            left != 0
+        };
+        assert!(arena.set_grant_probe(Box::new(grants)));
+        Fs::open(pm, arena, &OpenOptions::default(), &Serial, &|_| ()).unwrap()
+    }
+
+    /// Memory is refused in the middle of a directory's first load. What had been entered by then stayed, and
+    /// the next load entered all again: a removed name led to its file by the second entry.
+    #[test]
+    fn what_a_first_load_has_entered_that_ends_midway_is_taken_away() {
+        let granted = Arc::new(AtomicU64::new(NONE));
+        let pm = Pm::anonymous(&[8 * MB], &PmOptions::default()).unwrap();
+        mkfs(&pm, &MkfsOptions::numbered(1, 1)).unwrap();
+        let mut fs = open_refusing(pm, &granted);
+        let new = NewInode { kind: FileKind::Directory, ..FILE };
+        let dir = fs.create(&CTX, Node::ROOT, b"d", &new).unwrap().ino;
+        let node = Node::current(dir);
+        for number in 0..NAMES {
+            fs.create(&CTX, node, &name(number), &FILE).unwrap();
+        }
+        for refused in 0..NAMES {
+            fs.close().unwrap();
+            fs = open_refusing(fs.into_pm(), &granted);
+            granted.store(refused, Ordering::Relaxed);
+            let call = fs.begin_read(OpKind::Load, &CTX).unwrap();
+            let loaded = fs.lock(&call, dir).map(drop);
+            drop(call);
+            if granted.swap(NONE, Ordering::Relaxed) != NONE {
+                assert!(refused > 20, "a load asks for memory {refused} times");
+                return;
+            }
+            assert!(matches!(loaded, Err(Error::NoMemory)), "allocation {refused}: {loaded:?}");
+            fs.unlink(&CTX, node, &name(refused)).unwrap();
+            let found = fs.lookup(&CTX, node, &name(refused)).map(drop);
+            assert!(matches!(found, Err(Error::NotFound)), "allocation {refused}: {found:?}");
+            let view = fs.views.find(fs.arena(), dir).unwrap().unwrap();
+            assert_eq!(view.names().len(), view.size(), "allocation {refused}");
+        }
+        panic!("a load asks for more memory than it has names");
     }
 }
