@@ -9,8 +9,8 @@
 use novale_arena::Arena;
 use novale_core::dump::{Dump, DumpLimits, InodeDump, Owner, Shown, Value};
 use novale_core::{
-    Ctx, FileKind, Fs, Ino, MkfsOptions, NewInode, Node, OpenOptions, RenameMode, Serial, SetXattr,
-    XattrMode, mkfs,
+    Ctx, FileKind, Fs, Ino, MkfsOptions, NewInode, Node, OpenOptions, RenameMode, Serial, SetAttr,
+    SetXattr, UpdatePolicy, XattrMode, mkfs,
 };
 use novale_layout::{INODE_SIZE, LINE, LOG_NEXT_OFFSET, PAGE, PmAddr};
 use novale_pm::{Pm, PmOptions, Purpose};
@@ -273,4 +273,37 @@ fn extended_attributes_are_shown_and_own_their_pages() {
     pm.fence(pm.stream(chain.add(64), &[7; 64], Purpose::Other)).end();
     let refused = Dump::new(&pm).inode(file, LIMITS).xattrs.refused.unwrap();
     assert!(refused.contains(&chain.to_string()), "{refused}");
+}
+
+/// A page with a file's current bytes was called free.
+#[test]
+fn second_copies_are_the_files() {
+    let fs = open(pool());
+    let made = |update, name: &[u8], fill| {
+        let ino = make(&fs, Ino::ROOT, name, FileKind::File, 10);
+        let update = SetAttr { update: Some(Some(update)), ..SetAttr::default() };
+        fs.setattr(&at(11), Node::current(ino), &update).unwrap();
+        fs.write(&at(12), ino, 0, &[1; 3 * 4096]).unwrap();
+        // Of the second page and the third; where lines share a page, of both.
+        fs.write(&at(13), ino, PAGE + 128, &[fill; 64]).unwrap();
+        fs.write(&at(14), ino, 2 * PAGE + 128, &[fill; 64]).unwrap();
+        ino
+    };
+    let (paired, slots) = (made(UpdatePolicy::Paired, b"a", 7), made(UpdatePolicy::Lawn, b"b", 8));
+    let pm = fs.into_pm();
+    let dump = Dump::new(&pm);
+    let owners = |fill: u8| {
+        let pages = (0..BYTES / PAGE).map(|page| PmAddr::new(0, page * PAGE));
+        let holds = pages.filter(|page| {
+            let mut bytes = [0; 4096];
+            pm.load(*page, &mut bytes).unwrap();
+            bytes.as_chunks().0.contains(&[fill; 64])
+        });
+        holds.map(|page| dump.page(page, &Serial, &|_| ()).unwrap().owners).collect::<Vec<_>>()
+    };
+    let mut found = owners(7);
+    found.sort();
+    let partner = |ino, file_page| vec![Owner::Partner { ino, file_page }];
+    assert_eq!(found, [partner(paired, 1), partner(paired, 2)]);
+    assert_eq!(owners(8), [partner(slots, 1)]);
 }

@@ -9,6 +9,7 @@ use crate::base::error::Result;
 use crate::base::extent::Extent;
 use crate::log::Logged;
 use crate::log::coverage::{Mapping, resolve};
+use crate::log::pairs::LoggedPairs;
 use crate::log::redo::RedoFrom;
 use crate::log::replay::{Fold, NameSaid};
 use crate::offline::dump::{Dump, DumpLimits, named};
@@ -46,6 +47,7 @@ pub struct ExtentDump {
 pub(super) struct ReplayedLog {
     names: BTreeMap<u64, NameDump>,
     mappings: Vec<Mapping>,
+    pairs: LoggedPairs,
     /// The extended attributes of the newest attributes entry, where there is one.
     pub(super) xattr_root: Option<PmAddr>,
 }
@@ -53,10 +55,12 @@ pub(super) struct ReplayedLog {
 impl Fold for ReplayedLog {
     fn map(&mut self, _at: &Logged<'_>, first: u64, extent: Extent) -> Result<()> {
         self.mappings.push(Mapping::of(first, extent));
+        self.pairs.map(first..first + extent.pages);
         Ok(())
     }
 
     fn unmap(&mut self, _at: &Logged<'_>, pages: Range<u64>) -> Result<()> {
+        self.pairs.map(pages.clone());
         self.mappings.push(Mapping::hole(pages));
         Ok(())
     }
@@ -65,7 +69,8 @@ impl Fold for ReplayedLog {
         Ok(())
     }
 
-    fn pair(&mut self, _at: &Logged<'_>, _pair: &Pair) -> Result<()> {
+    fn pair(&mut self, _at: &Logged<'_>, pair: &Pair) -> Result<()> {
+        self.pairs.pair(pair);
         Ok(())
     }
 
@@ -105,6 +110,14 @@ impl ReplayedLog {
             Ok(()) => extents.sort_by_key(|extent| extent.file_page),
         }
         extents
+    }
+
+    /// The pages of these extents that have two copies in the end.
+    pub(super) fn pairs(&self, extents: &[ExtentDump]) -> impl Iterator<Item = &Pair> {
+        extents.iter().flat_map(|extent| {
+            let ExtentDump { file_page, pages, addr } = *extent;
+            self.pairs.of(file_page, Extent { addr, pages }).map(|(_, pair)| pair)
+        })
     }
 }
 

@@ -14,6 +14,7 @@ use crate::base::exec::{Executor, Progress};
 use crate::inode::state::LogId;
 use crate::log;
 use crate::log::Item;
+use crate::log::pairs::PartnerPages;
 use crate::log::replay::say;
 use crate::offline::dump::Dump;
 use crate::offline::dump::names::ReplayedLog;
@@ -48,6 +49,13 @@ pub enum Owner {
         /// The page's place in it, in pages.
         file_page: u64,
     },
+    /// A page with second copies of lines of a file's pages.
+    Partner {
+        /// The file.
+        ino: Ino,
+        /// The page's place in the file, in pages; the first one's of those that share the slots of this page.
+        file_page: u64,
+    },
     /// The saved allocator's, free for all others: its place in the chain.
     Saved(u64),
 }
@@ -66,6 +74,10 @@ impl fmt::Display for Owner {
             Self::Data { ino, file_page } => {
                 let byte = u128::from(*file_page) * u128::from(PAGE);
                 write!(f, "data of inode {ino} at byte {byte}")
+            }
+            Self::Partner { ino, file_page } => {
+                let byte = u128::from(*file_page) * u128::from(PAGE);
+                write!(f, "second copies of lines of inode {ino}, from byte {byte} on")
             }
             Self::Saved(index) => {
                 write!(f, "free, and page {index} of the saved allocator until then")
@@ -213,6 +225,12 @@ impl Dump<'_> {
         let extents = replay.extents();
         let pages = extents.iter().filter_map(|extent| extent.file_page_at(at));
         owners.extend(pages.map(|file_page| Owner::Data { ino, file_page }));
+        let mut partners = PartnerPages::default();
+        for pair in replay.pairs(&extents) {
+            if partners.take(ino, pair)? == Some(at) {
+                owners.push(Owner::Partner { ino, file_page: pair.file_page.get() });
+            }
+        }
         walked?;
         let root = replay.xattr_root.unwrap_or(identity.xattr_root);
         let mut in_xattrs = false;
