@@ -26,7 +26,9 @@ use novale_core::{
     slot_waits,
 };
 use novale_layout::{FileKind, PmAddr};
-use novale_pm::{Observer, Pm, PmOptions, Purpose, SlotLock, SlotSpec, StoreEvent};
+use novale_pm::{
+    Observer, Pm, PmOptions, Purpose, SlotLock, SlotSpec, StoreEvent, survive_failing_slots,
+};
 use support::{MB, set_long_attribute, verify};
 use tempfile::TempDir;
 
@@ -206,6 +208,26 @@ fn one_that_comes_for_another_gets_nothing_beside_others_either() {
     fs.close().unwrap();
     drop((fs, other));
     verify(&slots.map(0..3));
+}
+
+/// What is free there was counted once more by each try, as a slot that fails can't be asked what it is.
+#[test]
+fn its_free_pages_count_once_where_another_slot_has_failed_since() {
+    survive_failing_slots().unwrap();
+    let slots = Slots::new(&LENS);
+    let fs = slots.open();
+    let _other = slots.join(1, None);
+    let ino = make(&fs, &CTX, Ino::ROOT, "f", FileKind::File).unwrap();
+    fs.write(&CTX, ino, 0, &vec![7; 10 << 20]).unwrap();
+    assert_eq!(slots.add(&fs, &CTX, 2).unwrap(), Some(2));
+    std::fs::OpenOptions::new().write(true).open(slots.path(1)).unwrap().set_len(0).unwrap();
+    assert!(matches!(read(&fs, ino), Err(Error::Lost(_))));
+    assert_eq!(fs.failed_slots(), 0b10);
+    let before = fs.statfs().unwrap().pages_free;
+    let tries = [(); 3].map(|()| fs.open_slots(&CTX).is_ok_and(|is_open| is_open));
+    let come = fs.statfs().unwrap().pages_free - before;
+    assert_eq!(come, LENS[2] / novale_layout::PAGE - novale_layout::FIRST_FREE_PAGE - 1);
+    assert_eq!(tries, [true; 3]);
 }
 
 /// Sleeps at one of its stores until it is woken.

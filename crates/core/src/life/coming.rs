@@ -19,7 +19,7 @@ use crate::fs::{Fs, SlotOpener};
 use crate::life::attach::{added_place, tell_files};
 use crate::op::call::{OpKind, known_in};
 use crate::op::pages::COUNTING;
-use crate::pool::{Pool, confirm_superblock};
+use crate::pool::{confirm_superblock, read_slot_state};
 use crate::space::failed::has_slot;
 use crate::space::leaving::{
     coming_slots, slots_to_know, tell_come, tell_here_to_leave, tell_slots,
@@ -161,26 +161,29 @@ impl Fs {
             return Ok(false);
         }
         for slot in (0..novale_layout::MAX_SLOTS).filter(|slot| coming >> slot & 1 != 0) {
+            // Of this slot alone: another one may have failed since it came. Nothing fails behind the count.
+            let leaves = self.comes_to_leave(slot)?;
             // Who settles can't know whether they were counted.
             call.op.note_word(COUNTING, u64::from(slot) + 1);
             self.allocator.count_slot(arena, slot)?;
-            self.end_coming(slot)?;
+            self.end_coming(slot, leaves);
             call.op.note_word(COUNTING, 0);
         }
         Ok(true)
     }
 
-    /// Has a slot that was coming be one as the others, or one that leaves for another to go, where it came for that.
-    fn end_coming(&self, slot: u8) -> Result<()> {
-        let pool = Pool::read(&self.pm)?;
-        let state = pool.slots.get(usize::from(slot)).map(|(_, state)| state.evacuation_state);
-        let arena = self.arena();
-        if state == Some(0) {
-            tell_come(arena, 1 << slot);
+    /// Whether a slot came for another one to go.
+    fn comes_to_leave(&self, slot: u8) -> Result<bool> {
+        Ok(read_slot_state(&self.pm, self.seed, slot)?.evacuation_state != 0)
+    }
+
+    /// Has a slot that was coming be one as the others, or one that leaves.
+    fn end_coming(&self, slot: u8, leaves: bool) {
+        if leaves {
+            tell_here_to_leave(self.arena(), 1 << slot);
         } else {
-            tell_here_to_leave(arena, 1 << slot);
+            tell_come(self.arena(), 1 << slot);
         }
-        Ok(())
     }
 
     /// Ends what a dead client was doing with slots, whose lock it has: one that it was adding the pool has, where
@@ -201,7 +204,7 @@ impl Fs {
         let counting = record.words.get(COUNTING).copied().flatten();
         let slot = counting.and_then(|word| u8::try_from(word.checked_sub(1)?).ok());
         if let Some(slot) = slot.filter(|slot| has_slot(coming_slots(arena), *slot)) {
-            self.end_coming(slot)?;
+            self.end_coming(slot, self.comes_to_leave(slot)?);
             self.allocator.count_anew(arena)?;
         }
         tell_files(&self.pm, arena);

@@ -520,7 +520,8 @@ fn newest_slot_state(pm: &Pm, seed: Seed, slot: u8) -> Result<Option<SlotState>>
     Ok(best)
 }
 
-fn read_slot_state(pm: &Pm, seed: Seed, slot: u8) -> Result<SlotState> {
+/// What a slot says of itself, whatever there is of the others.
+pub(crate) fn read_slot_state(pm: &Pm, seed: Seed, slot: u8) -> Result<SlotState> {
     newest_slot_state(pm, seed, slot)?.ok_or_else(|| {
         Error::BadPool(format!(
             "slot {slot}: its two state lines are damaged: restore the slot from a copy"
