@@ -137,6 +137,27 @@ fn stores_of_an_ending_thread_are_counted() {
     assert_eq!((counters.fences, counters.fences_with_pending), (12, 8));
 }
 
+/// Each thread that counted after it had dropped what it holds left words behind that nobody counted in
+/// any more.
+#[test]
+fn threads_that_count_as_they_end_share_their_words() {
+    let (none, made) = (Blocks::default(), Blocks::default());
+    let mut pm = pool(&[4096]);
+    pm.set_count_source(Some(source(&none, &made)));
+    let pm = Arc::new(pm);
+    for _ in 0..5 {
+        let pm = Arc::clone(&pm);
+        let stores = move || {
+            BEFORE.set(Some(Last(Arc::clone(&pm))));
+            store_one(&pm);
+            AFTER.set(Some(Last(pm)));
+        };
+        std::thread::spawn(stores).join().unwrap();
+    }
+    assert_eq!(pm.counters().lines(), 15);
+    assert_eq!(made.lock().unwrap().len(), 2);
+}
+
 #[test]
 fn counts_between_two_moments() {
     let pm = pool(&[4096]);

@@ -61,6 +61,9 @@ pub(crate) struct Registry {
 struct Inner {
     source: Option<CountSource>,
     blocks: Vec<Block>,
+    /// The block in which all threads count that have dropped what they hold already, as they end: none of
+    /// them could give one back. Two that end at once may lose each other's counts.
+    of_ending: Option<usize>,
 }
 
 impl std::fmt::Debug for Inner {
@@ -107,7 +110,7 @@ impl Registry {
 
     fn with(slots: usize, eadr: bool, source: Option<CountSource>) -> Self {
         static NEXT_ID: AtomicU64 = AtomicU64::new(1);
-        let inner = Arc::new(Mutex::new(Inner { source, blocks: Vec::new() }));
+        let inner = Arc::new(Mutex::new(Inner { source, ..Inner::default() }));
         Self { id: NEXT_ID.fetch_add(1, Relaxed), slots, eadr, inner }
     }
 
@@ -150,36 +153,47 @@ impl Registry {
         });
         let first = match known {
             Ok(Some(first)) => first,
-            Ok(None) => self.register(true),
-            // The thread is ending: nobody else counts in this shard then.
-            Err(_) => self.register(false),
+            Ok(None) => self.register(),
+            Err(_) => self.of_ending(),
         };
         CURRENT.set((self.id, first));
         first
     }
 
-    fn register(&self, until_thread_ends: bool) -> *const Line {
-        let first = self.take();
+    /// Words for the calling thread until it ends.
+    fn register(&self) -> *const Line {
+        let (first, _) = self.take(&mut self.lock());
         let shard = self.shard_at(first);
         shard.begin(self.eadr);
-        if until_thread_ends {
-            let registry = Arc::downgrade(&self.inner);
-            let base = shard.snapshot();
-            HELD.with(|held| {
-                let mut all = held.borrow_mut();
-                all.retain(|held| held.registry.strong_count() > 0);
-                all.push(Held { id: self.id, registry, first, base });
-            });
-        }
+        let registry = Arc::downgrade(&self.inner);
+        let base = shard.snapshot();
+        HELD.with(|held| {
+            let mut all = held.borrow_mut();
+            all.retain(|held| held.registry.strong_count() > 0);
+            all.push(Held { id: self.id, registry, first, base });
+        });
         first
     }
 
-    /// Words in which nobody else counts: those of a thread that ended, or more.
-    fn take(&self) -> *const Line {
+    /// Words for a thread that ends, and has dropped what it holds.
+    fn of_ending(&self) -> *const Line {
         let mut inner = self.lock();
-        if let Some(left) = inner.blocks.iter_mut().find(|block| !block.in_use) {
+        if let Some(block) = inner.of_ending.and_then(|index| inner.blocks.get(index)) {
+            return block.first;
+        }
+        let (first, index) = self.take(&mut inner);
+        inner.of_ending = Some(index);
+        self.shard_at(first).begin(self.eadr);
+        first
+    }
+
+    /// Words in which nobody else counts: those of a thread that ended, or more; and which block they are.
+    fn take(&self, inner: &mut Inner) -> (*const Line, usize) {
+        if let Some(index) = inner.blocks.iter().position(|block| !block.in_use)
+            && let Some(left) = inner.blocks.get_mut(index)
+        {
             left.in_use = true;
-            return left.first;
+            return (left.first, index);
         }
         let lines = words::lines_for(self.slots);
         let given = inner.source.as_ref().and_then(|source| source(lines * LINE_WORDS));
@@ -191,7 +205,7 @@ impl Registry {
         let first = (*words).as_ref().as_ptr().cast();
         let base = self.shard_at(first).snapshot();
         inner.blocks.push(Block { first, _words: words, base, in_use: true });
-        first
+        (first, inner.blocks.len() - 1)
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
