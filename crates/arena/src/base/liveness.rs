@@ -100,15 +100,7 @@ impl PidInfo {
         if is_own || !SELDOM.load(Ordering::Relaxed) || self.may_have_ended() {
             return false;
         }
-        let Some(last) = LOOKED.get(self.pid as usize % LOOKED.len()) else { return false };
-        let now = milliseconds();
-        let known = last.load(Ordering::Relaxed);
-        let is_known = high32(known) == self.pid;
-        let is_late = is_known && now.wrapping_sub(low32(known)) >= SELDOM_MS;
-        if is_late || !is_known {
-            last.store(u64::from(self.pid) << 32 | u64::from(now), Ordering::Relaxed);
-        }
-        !is_late
+        !is_late(&LOOKED, self.pid, milliseconds())
     }
 
     /// As [`PidInfo::is_alive`], but for one that is being killed, which may still be there.
@@ -130,6 +122,20 @@ impl PidInfo {
         let ended = matches!(stat.state, 'Z' | 'X' | 'x') && stat.threads <= 1;
         same && !ended
     }
+}
+
+/// Whether a process was looked at last, or first asked about, so long ago that it is looked at now: that is noted
+/// then. One that is not known takes the place of the one that is known longest.
+fn is_late(looked: &[AtomicU64], pid: u32, now: u32) -> bool {
+    let age = |known: u64| if known == 0 { u32::MAX } else { now.wrapping_sub(low32(known)) };
+    let own = looked.iter().find(|known| high32(known.load(Ordering::Relaxed)) == pid);
+    let oldest = || looked.iter().max_by_key(|known| age(known.load(Ordering::Relaxed)));
+    let Some(place) = own.or_else(oldest) else { return true };
+    let is_late = own.is_some_and(|known| age(known.load(Ordering::Relaxed)) >= SELDOM_MS);
+    if is_late || own.is_none() {
+        place.store(u64::from(pid) << 32 | u64::from(now), Ordering::Relaxed);
+    }
+    is_late
 }
 
 /// Whether the calling process sees times as it did: in a time namespace that it has entered since, all
@@ -279,6 +285,26 @@ mod tests {
         assert!(me.start_time > 0);
         assert!(me.is_alive());
         assert!(!PidInfo { start_time: me.start_time + 1, ..me }.is_alive());
+    }
+
+    /// Two whose numbers were the same modulo 64 took each other's place with each question.
+    #[test]
+    fn processes_keep_no_other_from_being_looked_at() {
+        let looked = [const { AtomicU64::new(0) }; 64];
+        let (first, second) = (100, 164);
+        assert!(!is_late(&looked, first, 5), "asked about for the first time");
+        for now in (6..5 + SELDOM_MS).step_by(10) {
+            assert!(!is_late(&looked, second, now) && !is_late(&looked, first, now));
+        }
+        assert!(is_late(&looked, first, 5 + SELDOM_MS) && !is_late(&looked, first, 6 + SELDOM_MS));
+        assert!(is_late(&looked, second, 6 + SELDOM_MS));
+        // As many more have room, and take nobody's place who was asked about later.
+        for pid in 200..262 {
+            assert!(!is_late(&looked, pid, 7 + SELDOM_MS));
+        }
+        assert!(is_late(&looked, first, 5 + 2 * SELDOM_MS));
+        assert!(!is_late(&looked, 300, 6 + 2 * SELDOM_MS), "in the place of the second");
+        assert!(is_late(&looked, 261, 7 + 2 * SELDOM_MS));
     }
 
     /// A program was killed while one of its threads waited for the mount's daemon, and the daemon for
