@@ -6,7 +6,7 @@
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::fence;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::base::off::{high32, low32};
 use crate::base::word::{self, AtomicU64};
@@ -122,7 +122,7 @@ fn lock_contended(word: &AtomicU64, owner: Owner, is_dead: IsDead<'_>) -> Result
         if now != contended && word.compare_exchange(now, contended, Relaxed, Relaxed).is_err() {
             continue;
         }
-        let woken = futex_wait(word, low32(contended), LIVENESS_INTERVAL);
+        let woken = wait_out(word, low32(contended), LIVENESS_INTERVAL);
         mine = owner.0 | CONTENDED;
         slept = if woken {
             0
@@ -155,10 +155,40 @@ fn unlock_contended(word: &AtomicU64, owner: Owner) -> bool {
     held
 }
 
-/// Sleeps while the low half of `word` is `expected`, at most `timeout`. False: the time is up.
-pub(crate) fn futex_wait(word: &AtomicU64, expected: u32, timeout: Duration) -> bool {
+/// How a sleep on a word ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Slept {
+    /// Somebody woke the sleeper, or the word was another one already.
+    Woken,
+    /// A signal came.
+    Interrupted,
+    /// The time is up.
+    TimeUp,
+}
+
+/// Sleeps as [`futex_wait`] does, and on where signals come: they say nothing of the word. False: the
+/// time is up.
+fn wait_out(word: &AtomicU64, expected: u32, timeout: Duration) -> bool {
+    let mut left = timeout;
+    let mut began = None;
+    while !left.is_zero() {
+        // Most sleeps are shorter than it takes to ask for the time: asked is from the first signal on.
+        match futex_wait(word, expected, left) {
+            Slept::Woken => return true,
+            Slept::TimeUp => return false,
+            Slept::Interrupted => {
+                let began = began.get_or_insert_with(Instant::now);
+                left = timeout.saturating_sub(began.elapsed());
+            }
+        }
+    }
+    false
+}
+
+/// Sleeps while the low half of `word` is `expected`, at most `timeout`.
+pub(crate) fn futex_wait(word: &AtomicU64, expected: u32, timeout: Duration) -> Slept {
     if !word::sleeps() {
-        return false;
+        return Slept::TimeUp;
     }
     let limit = libc::timespec {
         tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
@@ -177,7 +207,14 @@ pub(crate) fn futex_wait(word: &AtomicU64, expected: u32, timeout: Duration) -> 
             0_u32,
         )
     };
-    result == 0 || std::io::Error::last_os_error().raw_os_error() != Some(libc::ETIMEDOUT)
+    if result == 0 {
+        return Slept::Woken;
+    }
+    match std::io::Error::last_os_error().raw_os_error() {
+        Some(libc::ETIMEDOUT) => Slept::TimeUp,
+        Some(libc::EINTR) => Slept::Interrupted,
+        _ => Slept::Woken,
+    }
 }
 
 /// Wakes up to `count` sleepers on `word`.

@@ -355,7 +355,7 @@ impl Client {
                 waiters.fetch_sub(1, AcqRel);
                 return op;
             }
-            sync::futex_wait(wakeups, low32(seen), RECORD_WAIT);
+            let _woken = sync::futex_wait(wakeups, low32(seen), RECORD_WAIT);
         }
     }
 

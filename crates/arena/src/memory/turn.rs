@@ -14,7 +14,7 @@ use crate::memory::arena::Arena;
 
 /// Sleeps while the low half of a word says `seen`; `timeout` at most, and less now and then.
 pub fn sleep_while(word: &AtomicU64, seen: u32, timeout: Duration) {
-    sync::futex_wait(word, seen, timeout);
+    let _woken = sync::futex_wait(word, seen, timeout);
 }
 
 /// Wakes all who sleep on a word, once it has changed.
@@ -37,6 +37,6 @@ impl Arena {
 
     /// Sleeps until the word has changed since it said `turn`, `timeout` at most.
     pub fn wait_for_mappings(&self, turn: u32, timeout: Duration) {
-        sync::futex_wait(self.mappings_word(), turn, timeout);
+        let _woken = sync::futex_wait(self.mappings_word(), turn, timeout);
     }
 }
