@@ -6,6 +6,36 @@ use novale_posix::{MakePool, OpenOptions, Pool, make_pool};
 
 const PAGE: usize = 4096;
 
+/// Such a child has duplicates of the descriptors that the slots were locked by: nobody could open the pool
+/// again for as long as it lived.
+#[test]
+fn a_child_that_lives_keeps_no_slot_locked() {
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let slots = ["a", "b"].map(|name| folder.path().join(name));
+    make_pool(&slots, &MakePool { slot_bytes: Some(16 << 20), ..MakePool::default() }).unwrap();
+    let [first, second] = [(); 2].map(|()| Pool::open(&slots).unwrap());
+    let (mut reader, writer) = std::io::pipe().unwrap();
+    // SAFETY: the child waits for the end of a pipe, and ends.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        drop(writer);
+        std::io::Read::read_to_end(&mut reader, &mut Vec::new()).unwrap();
+        // SAFETY: ends the child.
+        unsafe { libc::_exit(0) };
+    }
+    first.close().unwrap();
+    let third = Pool::open(&slots).unwrap();
+    second.write_file("/f", b"beside the third").unwrap();
+    assert_eq!(third.read_file("/f").unwrap(), b"beside the third");
+    third.close().unwrap();
+    second.close().unwrap();
+    let again = Pool::open(&slots).map(|pool| pool.fs().opened().clean);
+    drop(writer);
+    // SAFETY: no status is asked for.
+    unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) };
+    assert!(again.unwrap(), "it was closed, and opened by one who is alone");
+}
+
 /// A child of fork has its parent's values, and is not the client that its parent is.
 #[test]
 fn a_child_that_drops_what_its_parent_has_leaves_it() {

@@ -14,6 +14,8 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::process;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use mapping::{Mapping, Share};
 use rustix::fs::FlockOperation;
@@ -37,7 +39,21 @@ pub(crate) struct Slot {
     identity: Option<(u64, u64)>,
     /// Nothing of it can be reached.
     is_absent: bool,
+    /// The process that has locked it here; 0 where none has.
+    locked_by: AtomicU32,
     mapping: Mapping,
+}
+
+impl Drop for Slot {
+    /// The lock goes with the file's last descriptor, of which a child of `fork` has one for as long as it
+    /// lives. It is given up here, but not by such a child.
+    fn drop(&mut self) {
+        let is_own = *self.locked_by.get_mut() == process::id();
+        if let Some(file) = self.file.as_ref().filter(|_| is_own) {
+            // Where it can't be, the descriptor's end does it.
+            rustix::fs::flock(file, FlockOperation::Unlock).unwrap_or_default();
+        }
+    }
 }
 
 impl Slot {
@@ -67,10 +83,12 @@ impl Slot {
         }
         prepare(&mapping, options).map_err(io_error(path, "fault its pages in"))?;
         let identity = Some(source.identity);
-        Ok(Self { kind, file: Some(source.file), identity, is_absent: false, mapping })
+        let locked_by = AtomicU32::new(0);
+        Ok(Self { kind, file: Some(source.file), identity, is_absent: false, locked_by, mapping })
     }
 
-    /// Locks the slot, or changes its lock; the lock goes with the file's last descriptor.
+    /// Locks the slot, or changes its lock; the lock goes with the slot in this process, and else with the
+    /// file's last descriptor.
     pub(crate) fn lock(&self, path: &Path, lock: SlotLock) -> Result<(), PmError> {
         let Some(file) = &self.file else { return Ok(()) };
         let operation = match lock {
@@ -79,7 +97,10 @@ impl Slot {
             SlotLock::Shared => FlockOperation::NonBlockingLockShared,
         };
         match rustix::fs::flock(file, operation) {
-            Ok(()) => Ok(()),
+            Ok(()) => {
+                self.locked_by.store(process::id(), Relaxed);
+                Ok(())
+            }
             Err(Errno::WOULDBLOCK) => Err(PmError::InUse { path: path.to_owned() }),
             Err(error) => Err(io_error(path, "lock")(error)),
         }
@@ -93,12 +114,15 @@ impl Slot {
             Mapping::anonymous(len, MAP_ALIGN, options.read_only).map_err(io_error(path, "map"))?;
         prepare(&mapping, options).map_err(io_error(path, "fault its pages in"))?;
         let kind = SlotKind::Anonymous;
-        Ok(Self { kind, file: None, identity: None, is_absent: false, mapping })
+        let locked_by = AtomicU32::new(0);
+        Ok(Self { kind, file: None, identity: None, is_absent: false, locked_by, mapping })
     }
 
     /// In the place of a slot that is not there.
     pub(crate) fn absent(options: &PmOptions) -> Result<Self, PmError> {
-        Ok(Self { is_absent: true, ..Self::anonymous(PAGE, options)? })
+        let mut slot = Self::anonymous(PAGE, options)?;
+        slot.is_absent = true;
+        Ok(slot)
     }
 
     pub(crate) fn base(&self) -> *mut u8 {
