@@ -3,12 +3,14 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test panics")]
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use novale_layout::PmAddr;
 use novale_pm::{Pm, PmOptions, Purpose, SlotSpec, survive_failing_slots};
+use rustix::fs::{MemfdFlags, memfd_create};
 
 const SLOT: u64 = 1 << 20;
 
@@ -69,6 +71,31 @@ fn a_store_to_a_slot_that_was_cut_is_counted_as_lost() {
     pm.fence(word(1)).end();
     assert_ne!(pm.health(), failed);
     assert_eq!(pm.load_u64(PmAddr::new(0, 64)), Ok(5));
+}
+
+/// What was put in the place of a page was as long as other files' pages are, which the kernel refuses: the
+/// process ended.
+#[test]
+fn a_slot_of_huge_pages_fails_as_others_do() {
+    const HUGE: u64 = 2 << 20;
+    survive_failing_slots().unwrap();
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
+    let Ok(file) = memfd_create("slot", flags).map(File::from) else {
+        println!("skipped: a_slot_of_huge_pages_fails_as_others_do: the kernel has none");
+        return;
+    };
+    file.set_len(2 * HUGE).unwrap();
+    let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+    let Ok(pm) = Pm::open(&[SlotSpec { path }], &PmOptions::default()) else {
+        println!("skipped: a_slot_of_huge_pages_fails_as_others_do: no two are free");
+        return;
+    };
+    let fill = |at| pm.fence(pm.stream(PmAddr::new(0, at), &[7; 64], Purpose::Data)).end();
+    [0, HUGE].into_iter().for_each(fill);
+    file.set_len(HUGE).unwrap();
+    let _zeros = pm.load_u64(PmAddr::new(0, HUGE + 8192));
+    assert_eq!(pm.health().failed, 1);
+    assert!(pm.load_u64(PmAddr::new(0, 0)).unwrap_err().is_lost);
 }
 
 #[test]

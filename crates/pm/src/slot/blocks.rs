@@ -37,6 +37,13 @@ pub(super) fn memory(file: &File) -> SlotMemory {
     }
 }
 
+/// Bytes of the pages that a mapping of an ordinary file is made of, at least.
+pub(super) fn page_bytes(file: &File) -> u64 {
+    let huge = fstatfs(file).ok().filter(|on| u64::try_from(on.f_type) == Ok(HUGETLBFS_MAGIC));
+    let bytes = huge.and_then(|on| u64::try_from(on.f_bsize).ok());
+    bytes.filter(|bytes| bytes.is_power_of_two()).unwrap_or(PAGE)
+}
+
 /// Allocates what is missing of the first `len` bytes; the length of the file stays. `large` gets room
 /// for a file of tmpfs that nobody has stored to yet, as far as it can.
 pub(super) fn ensure(

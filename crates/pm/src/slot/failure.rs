@@ -19,7 +19,6 @@ use std::sync::{Once, OnceLock};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 
-use super::MAP_ALIGN;
 use crate::counters::SLOTS_MAX;
 use crate::{PAGE, to_usize};
 
@@ -137,8 +136,8 @@ impl Mapped {
     /// Enters a slot's mapping.
     pub(crate) fn enter(&self, slot: usize, mapping: &super::Slot, is_read_only: bool) {
         let Some(range) = self.slots.get(slot) else { return };
-        let (len, is_device) = (mapping.len(), mapping.kind == crate::SlotKind::DaxDevice);
-        range.unit.store(if is_device { MAP_ALIGN } else { PAGE }, Relaxed);
+        let len = mapping.len();
+        range.unit.store(mapping.unit(), Relaxed);
         range.base.store(mapping.base(), Relaxed);
         range.load_len.store(len, Relaxed);
         range.store_len.store(if is_read_only { 0 } else { len }, Relaxed);
@@ -212,10 +211,13 @@ impl Mapped {
         count_lost();
         let unit = to_usize(range.unit.load(Relaxed));
         let first = range.base().map_addr(|_| at & !(unit - 1));
+        // A device may end within a unit.
+        let end = range.base().addr().saturating_add(to_usize(range.len()));
+        let len = unit.min(end.saturating_sub(first.addr()));
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
         // SAFETY: the unit is a part of this pool's own mapping, whose bytes nobody has any more; the
         // pool outlives the access that faulted.
-        unsafe { mmap_anonymous(first.cast(), unit, ProtFlags::READ | ProtFlags::WRITE, flags) }
+        unsafe { mmap_anonymous(first.cast(), len, ProtFlags::READ | ProtFlags::WRITE, flags) }
             .is_ok()
     }
 }

@@ -37,6 +37,9 @@ pub(crate) struct Slot {
     pub(crate) file: Option<File>,
     /// Which file this is, to find one given twice; `None` for private memory.
     identity: Option<(u64, u64)>,
+    /// Bytes of the pages that its mapping is made of, at least: what a mapping that takes a part of it over
+    /// must be made of too.
+    unit: u64,
     /// Nothing of it can be reached.
     is_absent: bool,
     /// The process that has locked it here; 0 where none has.
@@ -84,7 +87,8 @@ impl Slot {
         prepare(&mapping, options).map_err(io_error(path, "fault its pages in"))?;
         let identity = Some(source.identity);
         let locked_by = AtomicU32::new(0);
-        Ok(Self { kind, file: Some(source.file), identity, is_absent: false, locked_by, mapping })
+        let (unit, file) = (source.align.max(PAGE), Some(source.file));
+        Ok(Self { kind, file, identity, unit, is_absent: false, locked_by, mapping })
     }
 
     /// Locks the slot, or changes its lock; the lock goes with the slot in this process, and else with the
@@ -115,7 +119,8 @@ impl Slot {
         prepare(&mapping, options).map_err(io_error(path, "fault its pages in"))?;
         let kind = SlotKind::Anonymous;
         let locked_by = AtomicU32::new(0);
-        Ok(Self { kind, file: None, identity: None, is_absent: false, locked_by, mapping })
+        let (file, identity, unit) = (None, None, PAGE);
+        Ok(Self { kind, file, identity, unit, is_absent: false, locked_by, mapping })
     }
 
     /// In the place of a slot that is not there.
@@ -131,6 +136,11 @@ impl Slot {
 
     pub(crate) fn len(&self) -> u64 {
         if self.is_absent { 0 } else { self.mapping.len() }
+    }
+
+    /// Bytes that are replaced at once where its memory is gone, a power of two.
+    pub(crate) fn unit(&self) -> u64 {
+        self.unit
     }
 
     /// Whether it stands in the place of a slot that is not there.

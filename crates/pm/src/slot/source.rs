@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-use super::io_error;
+use super::{blocks, io_error};
 use crate::{PmError, PmOptions};
 
 /// Where the kernel describes character devices.
@@ -58,7 +58,8 @@ impl Source {
         }
         if metadata.is_file() {
             let identity = (metadata.dev(), metadata.ino());
-            return Ok(Self { file, len: metadata.len(), align: 1, is_regular: true, identity });
+            let (len, align) = (metadata.len(), blocks::page_bytes(&file));
+            return Ok(Self { file, len, align, is_regular: true, identity });
         }
         let rdev = metadata.rdev();
         let (major, minor) = (libc::major(rdev), libc::minor(rdev));
