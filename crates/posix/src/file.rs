@@ -8,7 +8,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::process;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use novale_core::{Attr, Error as FsError, Fallocate, Ino, Node, Place, SetAttr};
+use novale_core::{Attr, Error as FsError, Fallocate, HoldId, Ino, Node, Place, SetAttr};
 
 use crate::position::{self, Target, Whence, Written};
 use crate::room::with_room;
@@ -26,6 +26,7 @@ pub struct File {
 #[expect(clippy::struct_excessive_bools, reason = "each is one O_ flag, independent of the others")]
 struct Inner {
     ino: Ino,
+    hold: HoldId,
     read: bool,
     write: bool,
     append: bool,
@@ -41,7 +42,7 @@ impl Drop for Inner {
             return;
         }
         // Nobody is left to be told; what can fail here, damage and a closed pool, fails everywhere.
-        self.shared.fs.release(&self.shared.ctx(), self.ino, 1).unwrap_or_default();
+        self.shared.fs.open_release(&self.shared.ctx(), self.hold).unwrap_or_default();
     }
 }
 
@@ -52,10 +53,11 @@ impl fmt::Debug for File {
 }
 
 impl File {
-    /// Takes over one hold of the inode.
-    pub(crate) fn new(shared: Arc<Shared>, ino: Ino, options: &OpenOptions) -> Self {
+    /// Takes over a hold of the inode.
+    pub(crate) fn new(shared: Arc<Shared>, hold: HoldId, options: &OpenOptions) -> Self {
         let inner = Inner {
-            ino,
+            ino: hold.ino(),
+            hold,
             read: options.read,
             write: options.write,
             append: options.append,

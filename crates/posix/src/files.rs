@@ -5,11 +5,11 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::Arc;
 
 use novale_core::{
-    Attr, Ctx, DirEntry, Error as FsError, FileKind, Fs, Ino, Mode, NewInode, Node, RenameMode,
-    SetAttr, StatFs, Unnamed, UpdatePolicy,
+    Attr, Ctx, DirEntry, Error as FsError, FileKind, Fs, HoldId, Ino, Mode, NewInode, Node,
+    RenameMode, SetAttr, StatFs, Unnamed, UpdatePolicy,
 };
 
-use crate::hold::{hold_same, lookup_held};
+use crate::hold::{lookup_open, open_same};
 use crate::owner::Owner;
 use crate::room::with_room;
 use crate::shared::Shared;
@@ -110,8 +110,8 @@ impl Files {
     /// `EEXIST`, `ENOENT`, `ENOTDIR`, `EISDIR` (a directory to be written), `ELOOP`, and those of the
     /// file system.
     pub fn open_file(&self, path: impl AsRef<OsStr>, options: &OpenOptions) -> Result<File> {
-        let (attr, was_there) = anew(|| self.open_held(path.as_ref(), options))?;
-        let file = File::new(self.shared.clone(), attr.ino, options);
+        let ((attr, hold), was_there) = anew(|| self.open_held(path.as_ref(), options))?;
+        let file = File::new(self.shared.clone(), hold, options);
         check_kind(&attr, options)?;
         // One that is empty gets new times, too.
         if options.truncate && was_there {
@@ -122,7 +122,7 @@ impl Files {
     }
 
     /// The inode to open, made where the options say so, and held once; and whether it was there before.
-    fn open_held(&self, path: &OsStr, options: &OpenOptions) -> Result<(Attr, bool)> {
+    fn open_held(&self, path: &OsStr, options: &OpenOptions) -> Result<((Attr, HoldId), bool)> {
         if options.unnamed {
             return Ok((self.make_unnamed(path, options)?, false));
         }
@@ -135,7 +135,7 @@ impl Files {
             }
             let held = match &found.name {
                 Some(name) if !stay && attr.kind != FileKind::Symlink => {
-                    lookup_held(self.fs(), &ctx, found.parent, name)?
+                    lookup_open(self.fs(), &ctx, found.parent, name)?
                 }
                 _ => self.held(&ctx, &attr)?,
             };
@@ -149,23 +149,27 @@ impl Files {
         }
         let new = self.new_inode(FileKind::File, options.mode);
         let name = found.new_name()?;
-        match with_room(self.fs(), || self.fs().create(&ctx, found.parent, name, &new)) {
+        match with_room(self.fs(), || self.fs().create_held(&ctx, found.parent, name, &new, 0)) {
             // Made by another since it was looked for: that is what is opened.
             Err(FsError::Exists) if !options.create_new => Err(FsError::Stale.into()),
-            made => Ok((self.held(&ctx, &made?)?, false)),
+            made => Ok((made?, false)),
         }
     }
 
-    /// A file without a name, which the core holds once.
-    fn make_unnamed(&self, path: &OsStr, options: &OpenOptions) -> Result<Attr> {
+    /// A file without a name.
+    fn make_unnamed(&self, path: &OsStr, options: &OpenOptions) -> Result<(Attr, HoldId)> {
         if !options.write {
             return Err(FsError::Invalid("a file without a name that is not to be written").into());
         }
         let dir = self.find(&path, Follow::Yes)?.existing()?;
         let new = self.new_inode(FileKind::File, options.mode);
         let how = Unnamed { may_be_named: !options.create_new, umask: 0 };
-        let make = || self.fs().create_unnamed(&self.ctx(), dir.node(), &new, how);
-        Ok(with_room(self.fs(), make)?)
+        let (fs, ctx) = (self.fs(), self.ctx());
+        let made = with_room(fs, || fs.create_unnamed(&ctx, dir.node(), &new, how))?;
+        let held = self.held(&ctx, &made);
+        // The core has held it once.
+        fs.release(&ctx, made.ino, 1)?;
+        Ok(held?)
     }
 
     /// Gives an open file a further name, or one that was opened without any its first.
@@ -186,8 +190,8 @@ impl Files {
         })
     }
 
-    fn held(&self, ctx: &Ctx, found: &Attr) -> Result<Attr, FsError> {
-        hold_same(self.fs(), ctx, found.ino, found.generation)?.ok_or(FsError::Stale)
+    fn held(&self, ctx: &Ctx, found: &Attr) -> Result<(Attr, HoldId), FsError> {
+        open_same(self.fs(), ctx, found.ino, found.generation)?.ok_or(FsError::Stale)
     }
 
     /// Attributes of what a path names, the end of a final symbolic link.

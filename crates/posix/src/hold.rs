@@ -1,6 +1,6 @@
 //! A look-up whose inode can't be removed and reused before the caller holds it.
 
-use novale_core::{Attr, Ctx, Error, Fs, Ino, Node, Result};
+use novale_core::{Attr, Ctx, Error, Fs, HoldId, Ino, Node, Result};
 
 /// Attempts before a name that changes hands all the time is given up.
 const ATTEMPTS: u32 = 16;
@@ -37,5 +37,36 @@ pub fn hold_same(fs: &Fs, ctx: &Ctx, ino: Ino, generation: u32) -> Result<Option
         Ok(now) if now.generation == generation => Ok(Some(now)),
         Ok(_) | Err(Error::NotFound | Error::Stale) => fs.release(ctx, ino, 1).map(|()| None),
         Err(error) => fs.release(ctx, ino, 1).and(Err(error)),
+    }
+}
+
+/// As [`lookup_held`], with a hold that ends with the client ([`Fs::open_hold`]).
+///
+/// # Errors
+/// As [`lookup_held`].
+pub(crate) fn lookup_open(fs: &Fs, ctx: &Ctx, parent: Node, name: &[u8]) -> Result<(Attr, HoldId)> {
+    for _ in 0..ATTEMPTS {
+        let found = fs.lookup(ctx, parent, name)?;
+        if let Some(held) = open_same(fs, ctx, found.ino, found.generation)? {
+            return Ok(held);
+        }
+    }
+    Err(Error::Stale)
+}
+
+/// As [`hold_same`], with such a hold.
+///
+/// # Errors
+/// As [`hold_same`].
+pub(crate) fn open_same(
+    fs: &Fs,
+    ctx: &Ctx,
+    ino: Ino,
+    generation: u32,
+) -> Result<Option<(Attr, HoldId)>> {
+    let Some(hold) = fs.open_hold(ctx, ino, generation)? else { return Ok(None) };
+    match fs.getattr(ino) {
+        Ok(now) => Ok(Some((now, hold))),
+        Err(error) => fs.open_release(ctx, hold).and(Err(error)),
     }
 }

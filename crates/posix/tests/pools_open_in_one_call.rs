@@ -136,3 +136,38 @@ fn many_open_and_close_it_at_the_same_time() {
     let pool = Pool::open(&slots).unwrap();
     assert_eq!(pool.read_dir("/").unwrap().len(), 100);
 }
+
+/// How it went wrong: a pool that was closed before its files left them held, and nobody gave them back, since who had
+/// them had left in order: once removed, they kept their pages until all had left.
+#[test]
+fn what_a_closed_pool_had_open_can_go() {
+    let folder = tempfile::tempdir().unwrap();
+    let slots = slots(&folder, &["pool"]);
+    make_pool(&slots, &SIZED).unwrap();
+    let first = Pool::open(&slots).unwrap();
+    first.create_dir("/d", 0o755).unwrap();
+    first.write_file("/d/made", b"").unwrap();
+    first.remove_file("/d/made").unwrap();
+    let used = || {
+        let used = first.stat_fs().unwrap();
+        (used.pages - used.pages_free, used.inodes)
+    };
+    let before = used();
+    let options = OpenOptions::new().read(true).write(true);
+    let (made, unnamed) = (options.clone().create(true), options.unnamed(true));
+    for closed_first in [false, true] {
+        let second = Pool::open(&slots).unwrap();
+        let files = [("/d/made", &made), ("/d/made", &made), ("/d", &unnamed)]
+            .map(|(path, how)| second.open_file(path, how).unwrap());
+        files.iter().for_each(|file| assert_eq!(file.write_at(0, &[7; 40_000]).unwrap(), 40_000));
+        if closed_first {
+            drop(second);
+            drop(files);
+        } else {
+            drop(files);
+            second.close().unwrap();
+        }
+        first.remove_file("/d/made").unwrap();
+        assert_eq!(used(), before, "closed first: {closed_first}");
+    }
+}
