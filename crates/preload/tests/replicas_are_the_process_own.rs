@@ -78,6 +78,7 @@ mod tasks {
     use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
     use std::path::PathBuf;
     use std::sync::Barrier;
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
     use super::harness::{PLACE, exits_with};
     use super::*;
@@ -297,27 +298,27 @@ mod tasks {
         let (file, first) = mapped(LEN / PAGE);
         let unmap = |map: &mut [u8]| unsafe { libc::munmap(map.as_mut_ptr().cast(), map.len()) };
         assert_eq!(unmap(first), 0);
-        let (begin, end) = (Barrier::new(2), Barrier::new(2));
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                for round in 0..100_u8 {
-                    begin.wait();
-                    for at in (0..LEN).step_by(PAGE) {
-                        file.write_all_at(&[round], at as u64).unwrap();
+        for _ in 0..100 {
+            let (written, is_mapped) = (AtomicUsize::new(0), AtomicBool::new(false));
+            let map = std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    while !is_mapped.load(Ordering::Relaxed) {
+                        let turn = written.fetch_add(1, Ordering::Relaxed);
+                        let (byte, at) = ((turn * PAGE / LEN) as u8, turn * PAGE % LEN);
+                        file.write_all_at(&[byte], at as u64).unwrap();
                     }
-                    end.wait();
+                });
+                while written.load(Ordering::Relaxed) < 2 {
+                    std::thread::yield_now();
                 }
-            });
-            let misses = |round| {
-                begin.wait();
                 let map = map(&file, libc::MAP_SHARED, LEN);
-                end.wait();
-                let missed = map.iter().step_by(PAGE).filter(|byte| **byte != round).count();
-                assert_eq!(unmap(map), 0);
-                missed
-            };
-            assert_eq!((0..100).map(misses).sum::<usize>(), 0);
-        });
+                is_mapped.store(true, Ordering::Relaxed);
+                map
+            });
+            let is_missed = |at: &usize| map[*at] != byte(&file, *at);
+            assert_eq!((0..LEN).step_by(PAGE).find(is_missed), None);
+            assert_eq!(unmap(map), 0);
+        }
     }
 
     #[test]
