@@ -14,6 +14,8 @@ use harness::maps_own_pages;
 promises! {
     /// The sender read on by what it had known of the pool, which was unmapped by then.
     the_pool_may_be_left_meanwhile: maps_own_pages left;
+    /// A removed file that another thread had closed kept its pages behind that, until something else was closed.
+    what_is_closed_meanwhile_ends_with_it: maps_own_pages closed;
     /// Signals were put off until somebody read, maybe for ever.
     a_signal_ends_it: maps_own_pages interrupted;
     a_signal_ends_what_has_sent_nothing: maps_own_pages interrupted_at_once;
@@ -23,8 +25,10 @@ promises! {
 }
 
 mod tasks {
-    use std::fs::{File, OpenOptions};
+    use std::ffi::{CStr, CString};
+    use std::fs::{self, File, OpenOptions};
     use std::io::{Error, ErrorKind, Read, Write, pipe};
+    use std::mem::MaybeUninit;
     use std::os::fd::AsRawFd;
     use std::os::unix::fs::FileExt;
     use std::os::unix::net::UnixStream;
@@ -113,6 +117,37 @@ mod tasks {
             out.read_to_end(&mut got).unwrap();
             assert!(got == bytes);
         });
+    }
+
+    /// Free pages, looked at by a name alone.
+    fn free(place: &CStr) -> u64 {
+        let mut found = MaybeUninit::<libc::statvfs>::zeroed();
+        assert_eq!(unsafe { libc::statvfs(place.as_ptr(), found.as_mut_ptr()) }, 0);
+        unsafe { found.assume_init() }.f_bfree
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn closed() {
+        let place = CString::new(std::env::var(PLACE).unwrap()).unwrap();
+        let (file, bytes) = file();
+        fs::remove_file(PathBuf::from(std::env::var_os(PLACE).unwrap()).join("file")).unwrap();
+        let before = free(&place);
+        let (mut out, into) = pipe().unwrap();
+        let sent = file.as_raw_fd();
+        thread::scope(|scope| {
+            let sender = scope.spawn(move || unsafe {
+                libc::sendfile(into.as_raw_fd(), sent, std::ptr::null_mut(), LEN)
+            });
+            // It has sent something, and waits soon.
+            let mut got = vec![0];
+            out.read_exact(&mut got).unwrap();
+            drop(file);
+            out.read_to_end(&mut got).unwrap();
+            assert!(got == bytes);
+            assert_eq!(usize::try_from(sender.join().unwrap()), Ok(LEN));
+        });
+        assert!(free(&place) >= before + u64::try_from(LEN / 4096).unwrap());
     }
 
     #[test]

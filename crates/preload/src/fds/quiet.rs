@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::base::lock::Lock;
 use crate::base::sys::{fail, sys};
 use crate::base::thread::current;
-use crate::fds::table::{HAZARD, Hazard, NAMED, UNNAMED, hide, my_hazard, show, unnamed_here};
+use crate::fds::table::{
+    HAZARD, Hazard, NAMED, UNNAMED, end_used, hide, my_hazard, show, unnamed_here,
+};
 
 /// [`ALL`] while no thread may begin a call, since the process is about to end or to be another program, [`NUMBERS`]
 /// while none may begin one that changes what is at a number; with [`WAITED_FOR`] where one sleeps until it may, and
@@ -52,6 +54,7 @@ impl Serving {
 
 impl Drop for Serving {
     fn drop(&mut self) {
+        end_used();
         hide(self.0);
     }
 }

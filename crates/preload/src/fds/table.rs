@@ -176,11 +176,22 @@ pub(super) struct Hazard {
     word: AtomicU32,
     /// What the thread does while it serves a call ([`crate::fds::quiet::Calls`]).
     pub(super) inside: AtomicU32,
+    /// 1 where a description that the thread uses has lost its last descriptor: it ends with the call.
+    is_last: AtomicU32,
+}
+
+impl Hazard {
+    const fn new() -> Self {
+        Self { word: AtomicU32::new(0), inside: AtomicU32::new(0), is_last: AtomicU32::new(0) }
+    }
+
+    fn uses(&self, index: u32) -> bool {
+        self.word.load(Ordering::Acquire) == index + 1
+    }
 }
 
 #[unsafe(link_section = ".novale_tables")]
-pub(super) static HAZARD: [Hazard; HAZARDS] =
-    [const { Hazard { word: AtomicU32::new(0), inside: AtomicU32::new(0) } }; HAZARDS];
+pub(super) static HAZARD: [Hazard; HAZARDS] = [const { Hazard::new() }; HAZARDS];
 static HAZARD_FREE: Lock<Vec<u32>> = Lock::new(Vec::new());
 /// Hazards that were ever given out.
 pub(super) static NAMED: AtomicU32 = AtomicU32::new(0);
@@ -231,6 +242,10 @@ impl Deref for InUse {
 impl Drop for InUse {
     fn drop(&mut self) {
         hide(self.hazard);
+        // Who counts among the unnamed may have been waited for as any of them.
+        if self.hazard.is_none() && RETIRED.load(Ordering::Relaxed) != 0 {
+            my_hazard().into_iter().for_each(|own| own.is_last.store(1, Ordering::Relaxed));
+        }
     }
 }
 
@@ -569,17 +584,30 @@ pub(super) fn drop_reference(word: u32) -> Option<(usize, Ino)> {
     Some(file)
 }
 
-/// Ends a description that no descriptor has any more, if no thread is using it; otherwise a later call
-/// does.
+/// Ends a description that no descriptor has any more, if no thread is using it; otherwise who is does at the end of
+/// its call, or a later call.
 fn retire(index: u32) {
     fence(Ordering::SeqCst);
     if is_in_use(index) {
         FREE.lock().retired.push(index);
         RETIRED.store(1, Ordering::Relaxed);
+        let users = named_hazards().filter(|hazard| hazard.uses(index));
+        users.for_each(|hazard| hazard.is_last.store(1, Ordering::Release));
     } else {
         end(index);
     }
     if RETIRED.load(Ordering::Relaxed) != 0 {
+        end_retired();
+    }
+}
+
+/// Ends what this thread has used last, at the end of its call.
+#[inline]
+pub(super) fn end_used() {
+    if let Some(own) = my_hazard()
+        && own.is_last.load(Ordering::Relaxed) != 0
+    {
+        own.is_last.store(0, Ordering::Relaxed);
         end_retired();
     }
 }
@@ -607,9 +635,12 @@ fn end(index: u32) {
 }
 
 fn is_in_use(index: u32) -> bool {
-    let named = NAMED.load(Ordering::SeqCst) as usize;
-    let by = |hazard: &Hazard| hazard.word.load(Ordering::Acquire) == index + 1;
-    UNNAMED.load(Ordering::Acquire) != 0 || HAZARD.iter().take(named).any(by)
+    let is_used = || named_hazards().any(|hazard| hazard.uses(index));
+    UNNAMED.load(Ordering::Acquire) != 0 || is_used()
+}
+
+fn named_hazards() -> impl Iterator<Item = &'static Hazard> {
+    HAZARD.iter().take(NAMED.load(Ordering::SeqCst) as usize)
 }
 
 /// All descriptors in the table, with their descriptions.
