@@ -5,15 +5,16 @@
 mod support;
 
 use std::mem::ManuallyDrop;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use novale_arena::{Arena, ClientInfo, PidInfo};
 use novale_core::{
     BufferRules, Ctx, Error, Fallocate, FileKind, Form, Fs, Ino, MkfsOptions, Mode, NewInode, Node,
     OpenOptions, RenameMode, Serial, SetAttr, SetXattr, WriteBack, has_left_behind, mkfs,
 };
-use novale_pm::{Observer, Pm, PmOptions, Purpose, SlotLock, SlotSpec};
+use novale_pm::{Observer, Pm, PmOptions, Purpose, SlotLock, SlotSpec, survive_failing_slots};
 use support::stop::StopAt;
 use support::{MB, open_as, pool, verify};
 use tempfile::NamedTempFile;
@@ -450,4 +451,54 @@ fn a_pool_that_was_changed_since_is_left_alone() {
     verify(fs.pm());
     // And one that was opened since.
     assert!(!Fs::end_session_of_dead(map(&slot), &arena, 11, PidInfo::current()).unwrap());
+}
+
+/// The first opening said that a slot had failed, which was back, and that the bytes were kept; by failing it ended the
+/// session, so that the second one gave them up without a word.
+#[test]
+fn a_slot_that_fails_and_comes_back_keeps_what_was_buffered() {
+    survive_failing_slots().unwrap();
+    let slots = [(); 2].map(|()| NamedTempFile::new().unwrap());
+    slots.iter().for_each(|slot| slot.as_file().set_len(16 * MB).unwrap());
+    let map = || {
+        let options = PmOptions { lock: SlotLock::Held, ..PmOptions::default() };
+        Pm::open(&slots.each_ref().map(|slot| SlotSpec::new(slot.path())), &options).unwrap()
+    };
+    mkfs(&map(), &MkfsOptions::numbered(2, 2)).unwrap();
+    let arena = Arena::anonymous(64 * MB).unwrap();
+    let lives = Arc::new(AtomicBool::new(true));
+    let probe = lives.clone();
+    let is_alive = move |client: &ClientInfo| {
+        client.process.start_time != OTHER || probe.load(Ordering::SeqCst)
+    };
+    assert!(arena.set_alive_probe(Box::new(is_alive)));
+    let first = Fs::open(map(), arena.clone(), &buffered(), &Serial, &|_| ()).unwrap();
+    let ended = PidInfo { start_time: OTHER, ..PidInfo::current() };
+    let options = OpenOptions::of_arena(&arena);
+    let other = ManuallyDrop::new(Fs::attach(map(), &arena, &options, ended).unwrap());
+    let files: Vec<Ino> = (0..40).map(|name| create(&other, &format!("f{name}"))).collect();
+    for file in &files {
+        other.write(&CTX, *file, 0, &[1; 20_000]).unwrap();
+        other.sync(&CTX, *file).unwrap();
+        other.write(&CTX, *file, 0, &[2; 20_000]).unwrap();
+    }
+    first.close().unwrap();
+    let failing = slots[0].as_file();
+    let kept = std::fs::read(slots[0].path()).unwrap();
+    failing.set_len(0).unwrap();
+    assert!(files.iter().any(|file| other.sync(&CTX, *file).is_err()));
+    lives.store(false, Ordering::SeqCst);
+    let end = |pm| Fs::end_session_of_dead(pm, &arena, 11, PidInfo::current());
+    // It fails once more while what is left is written back, and is back then.
+    failing.write_all_at(&kept, 0).unwrap();
+    let pm = map();
+    failing.set_len(0).unwrap();
+    assert!(matches!(end(pm), Err(Error::Lost(_))));
+    assert!(has_left_behind(&arena));
+    failing.write_all_at(&kept, 0).unwrap();
+    assert!(end(map()).unwrap());
+    let fs = open_as(map(), &buffered());
+    assert!(files.iter().all(|file| contents(&fs, *file) == [2; 20_000]));
+    fs.close().unwrap();
+    verify(fs.pm());
 }

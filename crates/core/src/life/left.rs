@@ -13,14 +13,15 @@
 use std::sync::atomic::Ordering;
 
 use novale_arena::{Arena, Owner, PidInfo};
-use novale_pm::Pm;
+use novale_pm::{Health, Pm};
 
 use crate::base::error::Result;
 use crate::fs::{Fs, OpenOptions};
 use crate::inode::media::MediaInode;
 use crate::inode::state::InodePlace;
-use crate::life::attach::{is_open, live_clients, tables, tell_files};
-use crate::pool::Pool;
+use crate::life::attach::{count_settled, is_open, live_clients, tables, tell_files};
+use crate::pool::{Pool, nothing_lost};
+use crate::space::failed::{failed_slots, forget_failed};
 use crate::space::leaving::tell_slots;
 
 /// Whether all clients of `arena` have died with the pool open in a mode, so that bytes may be there which
@@ -36,7 +37,7 @@ impl Fs {
     /// False where the pool is not as they left it: then nothing is stored.
     ///
     /// # Errors
-    /// Those of [`Fs::attach`], [`Fs::settle_dead`] and [`Fs::close`]: the arena keeps what is not in the pool.
+    /// Those of [`Fs::attach`], [`Fs::settle_dead`] and [`Fs::close`], [`Error::Lost`] where a slot fails: the arena keeps what is not in the pool.
     pub fn end_session_of_dead(
         pm: Pm,
         arena: &Arena,
@@ -48,11 +49,18 @@ impl Fs {
         }
         // Files of the same contents that have come to lie elsewhere since are as good.
         tell_files(&pm, arena);
+        if failed_slots(arena) != 0 && nothing_lost(&pm, Health::default()).is_ok() {
+            // It is back; operations that it ended have left pages behind.
+            forget_failed(arena);
+            count_settled(arena);
+        }
         // One who added a slot may have died beside the superblock that has it.
         tell_slots(arena, pm.slot_count().into());
         let options = OpenOptions { now_ns, ..OpenOptions::of_arena(arena) };
         let fs = Self::attach(pm, arena, &options, process)?;
         fs.settle_dead()?;
+        // Closing would end the session, and what is buffered for the slot is in no other place.
+        fs.lost(Health::default())?;
         fs.close().map(|()| true)
     }
 }

@@ -2,7 +2,7 @@
 //! arena. Pages are not taken from them any more; what the pool has there is lost until it is opened with
 //! the slot restored.
 
-use std::sync::atomic::Ordering::{AcqRel, Relaxed};
+use std::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
 
 use novale_arena::Arena;
 use novale_layout::PmAddr;
@@ -19,6 +19,11 @@ pub(crate) fn failed_slots(arena: &Arena) -> u64 {
 /// Tells all clients.
 pub(crate) fn tell_failed(arena: &Arena, slots: u64) {
     arena.root()[FAILED_SLOTS].fetch_or(slots, AcqRel);
+}
+
+/// Forgets them, as nobody has the pool open any more who has missed what lies there.
+pub(crate) fn forget_failed(arena: &Arena) {
+    arena.root()[FAILED_SLOTS].store(0, Release);
 }
 
 /// Whether a slot is one of these, by their bits.
