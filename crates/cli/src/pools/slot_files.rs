@@ -187,8 +187,13 @@ impl Changed {
     }
 
     /// File systems and inodes of the files that are locked or were made, which are locked by now too: they are
-    /// stored to.
+    /// stored to. Refused where somebody else has stored to one before.
     pub(crate) fn files_with(&mut self, lock: &PoolLock) -> Result<Vec<(u64, u64)>> {
+        for (path, made) in &self.created {
+            if let Some(found) = what_it_holds(&head_of(made.file())?) {
+                bail!("{} holds {found}, which somebody else has made just now", path.display());
+            }
+        }
         self.are_own = true;
         let mut files = lock.files()?;
         for (path, made) in &self.created {
@@ -277,7 +282,8 @@ mod tests {
         }
     }
 
-    /// Somebody else who found the file made a pool there before it was locked here: the pool was removed.
+    /// Somebody else who found the file made a pool there before it was locked here: the pool was overwritten, or
+    /// removed.
     #[test]
     fn a_made_file_that_another_one_has_stored_to_is_not_removed() {
         let dir = TempDir::new().unwrap();
@@ -286,6 +292,7 @@ mod tests {
             changed.create(&dir.path().join(name), 4096).unwrap();
         }
         fs::write(dir.path().join("used"), b"another's").unwrap();
+        assert!(changed.files_with(&PoolLock::new(Vec::new())).is_err());
         drop(changed);
         assert_eq!(fs::read(dir.path().join("used")).unwrap(), b"another's");
         assert!(!dir.path().join("unused").exists());
