@@ -193,10 +193,9 @@ impl File {
         let write = if durable { novale_posix::write_durable } else { novale_posix::write };
         let written = write(self.fs, &ctx(), ino, to, bytes)?;
         let (file, start) = ((self.description.mount(), ino), written.end - written.bytes as u64);
+        let bytes = bytes.get(..written.bytes).unwrap_or_default();
         match maps {
-            Some(maps) => {
-                replicas::wrote(&maps, file, start, bytes.get(..written.bytes).unwrap_or_default())
-            }
+            Some(maps) => replicas::wrote(&maps, file, start, bytes),
             None => replicas::changed(None, self.fs, file, &(start..written.end)),
         }
         Ok(written)

@@ -243,8 +243,11 @@ impl Drop for InUse {
     fn drop(&mut self) {
         hide(self.hazard);
         // Who counts among the unnamed may have been waited for as any of them.
-        if self.hazard.is_none() && RETIRED.load(Ordering::Relaxed) != 0 {
-            my_hazard().into_iter().for_each(|own| own.is_last.store(1, Ordering::Relaxed));
+        if self.hazard.is_none()
+            && RETIRED.load(Ordering::Relaxed) != 0
+            && let Some(own) = my_hazard()
+        {
+            own.is_last.store(1, Ordering::Relaxed);
         }
     }
 }

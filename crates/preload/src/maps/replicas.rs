@@ -114,13 +114,10 @@ struct Change {
 fn change_of(part: &Part, base: &Base, at: u64, offset: u64) -> Option<Change> {
     let old = base.bytes(&(offset..offset + PAGE))?;
     let mut page = [0; PAGE_BYTES];
-    let now = match guard::readable_now(at, PAGE_BYTES) {
-        Some(now) => now,
-        None => {
-            let own = (page.as_mut_ptr() as u64, PAGE);
-            reach(part.access, libc::SYS_process_vm_readv, at, own).then_some(&page)?
-        }
-    };
+    let own = (page.as_mut_ptr() as u64, PAGE);
+    let reached = || reach(part.access, libc::SYS_process_vm_readv, at, own);
+    let now =
+        guard::readable_now(at, PAGE_BYTES).or_else(|| reached().then_some(page.as_slice()))?;
     let differs = |(old, now): (&u8, &u8)| old != now;
     let first = old.iter().zip(now).position(differs)?;
     let last = old.iter().zip(now).rposition(differs).unwrap_or(first);
@@ -176,13 +173,12 @@ fn reach(access: u64, call: i64, at: u64, (own, len): (u64, u64)) -> bool {
 
 /// Stores to a replica of this access.
 fn store(access: u64, at: u64, bytes: &[u8]) {
-    match guard::writable_now(at, bytes.len()) {
-        Some(to) => to.copy_from_slice(bytes),
-        None => {
-            let own = (bytes.as_ptr() as u64, bytes.len() as u64);
-            reach(access, libc::SYS_process_vm_writev, at, own);
-        }
+    if let Some(to) = guard::writable_now(at, bytes.len()) {
+        to.copy_from_slice(bytes);
+        return;
     }
+    let own = (bytes.as_ptr() as u64, bytes.len() as u64);
+    reach(access, libc::SYS_process_vm_writev, at, own);
 }
 
 /// Publishes what was changed in a range of addresses: each file's changes in one commit.
