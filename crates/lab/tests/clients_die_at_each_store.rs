@@ -266,6 +266,20 @@ fn and_the_power_fails_then_behind_a_death_in_the_arena() {
     run(Form::Two, 1, (Points::Arena, 19), true);
 }
 
+/// What a directory's first load has entered goes with its client: who lives finds each name once, and not
+/// when it is removed.
+#[test]
+fn while_they_load_what_they_use() {
+    let core = CoreOptions::new(vec![4 << 20], 1, Form::Auto);
+    let (points, stride) = (Points::Arena, one_in(5));
+    let options = DeathOptions { core, points, stride, first: 0, power: false, seed: 9 };
+    let (mut setup, _) = cases();
+    setup.push(Step::Remount);
+    let victims = format!("create /d/new {FILE}\nunlink /d/l\nrename /d/f /g/g mode=replace");
+    let total = all_die(&setup, share(parse_steps(&victims).unwrap()), options);
+    assert!(is_share() || (total.done > 0 && total.done < total.deaths));
+}
+
 /// Writes to the buffer, flushes of it, and what comes beside it: who lives sees the write of a client that
 /// died whole or not at all and nothing else of the file's missing; the power takes what was not flushed.
 #[test]

@@ -166,6 +166,7 @@ pub const BUGS: &[SeededBug] = &[
     bug!("own-given-twice", OwnGivenTwice, SettlerDeath, "DESIGN 5", "settling frees the pages again that a settler who died had freed"),
     bug!("released-twice", ReleasedTwice, ArenaDeath, "DESIGN 5", "settling gives back what a dead client's commit has freed, though the client had begun to"),
     bug!("emptied-line-cached", EmptiedLineCached, PowerCut, "DESIGN 5", "the first line of a page that leaves a slot is not flushed"),
+    bug!("load-marked-late", LoadMarkedLate, ArenaDeath, "DESIGN 5", "names that a load has entered stay where its client dies, and are entered again"),
 ];
 
 #[cfg(test)]

@@ -167,6 +167,10 @@ impl Death {
             manner,
         };
         for (index, step) in setup.iter().enumerate() {
+            if *step == Step::Remount {
+                this.remount()?;
+                continue;
+            }
             let now_ns = now_ns_at(index + 1);
             let found = run_step(&mut this.machine, &mut this.session, step, now_ns);
             let expected = run_step(&mut this.model, &mut this.model_session, step, now_ns);
@@ -176,6 +180,22 @@ impl Death {
         }
         this.recorded();
         Ok(this)
+    }
+
+    /// Closes the pool and opens it in a new arena: nothing has a view.
+    fn remount(&mut self) -> Result<(), String> {
+        self.machine.close()?;
+        self.session.forget_all();
+        self.model_session.forget_all();
+        self.model.sync_all();
+        self.model.release_all();
+        self.arena = Arena::anonymous(ARENA_BYTES).map_err(|why| why.to_string())?;
+        let observer = Some(self.recorder.clone() as Arc<dyn Observer>);
+        let pm = self.pool.open(&PmOptions { observer, ..PmOptions::default() })?;
+        let options = open_options(self.manner);
+        let fs = Fs::open(pm, self.arena.clone(), &options, &Serial, &|_| ());
+        self.machine = CoreMachine::around(fs.map_err(|why| why.to_string())?);
+        Ok(())
     }
 
     /// Lets what was recorded happen to the memory's model.

@@ -103,7 +103,12 @@ fn remove(subject: &mut impl Subject, path: &[u8], kind: Kind, now_ns: i64) -> R
     let name = name.get(1..).unwrap_or_default();
     let is_dir = kind == Kind::Directory;
     let op = if is_dir { Op::Rmdir { parent, name } } else { Op::Unlink { parent, name } };
-    subject.apply(&op, now_ns).map(drop)
+    subject.apply(&op, now_ns)?;
+    match subject.lookup(parent, name) {
+        Err(Failure::Error(Error::NotFound)) => Ok(()),
+        Err(why) => Err(why),
+        Ok(_) => Err(Failure::Broken("the name is there still".to_owned())),
+    }
 }
 
 fn resolve(subject: &mut impl Subject, path: &[u8]) -> Result<Ino, Failure> {
