@@ -178,10 +178,10 @@ fn closed(paths: &[PathBuf], helpers: &Helpers<'_>) -> Result<Pm> {
     if let Some(first) = paths.first() {
         let slot = fs::metadata(first).map_err(|source| JoinError::io("slot 0", source))?;
         let arena = ArenaFile::new(info.uuid, &slot)?;
-        if let Some(client) = arena.live_clients().first() {
+        if let Some(client) = arena.live_clients()?.first() {
             return Err(refused(format!("process {client} has the pool open")));
         }
-        if arena.has_left_behind() {
+        if arena.has_left_behind()? {
             arena.end_session_of_dead(pm, false)?;
             pm = helpers.map(paths)?;
         }
@@ -323,10 +323,10 @@ pub fn replace_lost(
     if let Some(first) = pool.first().and_then(Option::as_ref) {
         let slot = fs::metadata(first).map_err(|source| JoinError::io("slot 0", source))?;
         let arena = ArenaFile::new(inspect(&pm)?.uuid, &slot)?;
-        if let Some(client) = arena.live_clients().first() {
+        if let Some(client) = arena.live_clients()?.first() {
             return Err(refused(format!("process {client} has the pool open")));
         }
-        if arena.has_left_behind() && !force {
+        if arena.has_left_behind()? && !force {
             return Err(refused(
                 "programs that were killed have left bytes that are not in the pool yet, and that only a whole pool \
                  can take: restore the slot, or give --force, with which they are lost",

@@ -99,7 +99,16 @@ impl Arena {
     /// `path` has no room for the header, [`ArenaError::Io`].
     pub fn create(path: &Path, max_bytes: u64, identity: Identity) -> Result<Self, ArenaError> {
         let folder = path.parent().filter(|p| !p.as_os_str().is_empty());
-        let folder = folder.unwrap_or_else(|| Path::new("."));
+        let arena = Self::unnamed(folder.unwrap_or_else(|| Path::new(".")), max_bytes, identity)?;
+        arena.link_at(path)?;
+        Ok(arena)
+    }
+
+    /// Makes a segment on the file system of `folder`, which gets its name by [`Arena::link_at`].
+    ///
+    /// # Errors
+    /// As [`Arena::create`].
+    pub fn unnamed(folder: &Path, max_bytes: u64, identity: Identity) -> Result<Self, ArenaError> {
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
         let file = rustix::fs::open(folder, flags, Mode::RUSR | Mode::WUSR)
             .map_err(|e| io_error("create the arena", e.into()))?;
@@ -108,7 +117,6 @@ impl Arena {
         arena.namespace_word().store(liveness::pid_namespace(), Relaxed);
         arena.time_namespace_word().store(liveness::time_namespace(), Relaxed);
         arena.draw_hash_seed();
-        arena.link_at(path)?;
         Ok(arena)
     }
 
@@ -225,7 +233,10 @@ impl Arena {
     }
 
     /// Gives the finished, still nameless file its name.
-    fn link_at(&self, path: &Path) -> Result<(), ArenaError> {
+    ///
+    /// # Errors
+    /// [`ArenaError::Exists`], [`ArenaError::Io`].
+    pub fn link_at(&self, path: &Path) -> Result<(), ArenaError> {
         let Some(file) = self.segment().file() else {
             return Ok(());
         };
@@ -451,6 +462,9 @@ fn stored_len(file: &File) -> Result<u64, ArenaError> {
     use std::os::unix::fs::FileExt;
     let mut header = [0; 64];
     if let Err(e) = file.read_exact_at(&mut header, 0) {
+        if e.kind() != std::io::ErrorKind::UnexpectedEof {
+            return Err(io_error("read the arena", e));
+        }
         return Err(ArenaError::NotArena { found: format!("a header that ends early ({e})") });
     }
     let (words, _) = header.as_chunks::<8>();

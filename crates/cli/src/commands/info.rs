@@ -264,7 +264,8 @@ fn facts(found: &Found) -> Result<PoolFacts> {
         lanes: info.lanes,
         session: info.session,
         clean: info.clean,
-        buffered_left: found.arena().is_ok_and(|arena| arena.has_left_behind()),
+        // What can't be looked at just now may have some.
+        buffered_left: found.arena().is_ok_and(|arena| arena.has_left_behind().unwrap_or(true)),
         bad_copies: info.bad_copies.clone(),
         features_compat,
         features_ro_compat,
@@ -274,8 +275,8 @@ fn facts(found: &Found) -> Result<PoolFacts> {
         used_elsewhere: used_by.is_none()
             && (!info.clean || !mounted.is_empty())
             && first.is_some_and(holder::is_held),
-        clients: found.arena().map(|arena| arena.live_clients()).unwrap_or_default(),
-        stopped: found.arena().map(|arena| arena.stopped_clients()).unwrap_or_default(),
+        clients: found.arena().and_then(|arena| Ok(arena.live_clients()?)).unwrap_or_default(),
+        stopped: found.arena().and_then(|arena| Ok(arena.stopped_clients()?)).unwrap_or_default(),
         answers,
         mounted_at: mounted.iter().map(|mount| mount.target.display().to_string()).collect(),
         commits,

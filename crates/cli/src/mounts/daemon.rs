@@ -329,7 +329,7 @@ impl Drop for OpenPool {
 fn alone(request: &Request, found: &Found) -> Result<OpenPool> {
     let lock = holder::lock(&found.paths)?;
     let arena = found.arena()?;
-    let clients = arena.live_clients();
+    let clients = arena.live_clients()?;
     if !clients.is_empty() {
         bail!(
             "{} is in use by processes {clients:?}: mount it beside them with -o direct",
@@ -339,7 +339,7 @@ fn alone(request: &Request, found: &Found) -> Result<OpenPool> {
     let mut opening = opening(request)?;
     opening.pm.only = lock.files()?;
     let open = || spin("opening the slots", || found.open(opening.pm.clone()));
-    if arena.has_left_behind() {
+    if arena.has_left_behind()? {
         let is_written = arena.end_session_of_dead(open()?, opening.fs.read_only)?;
         tell_left_behind(found, is_written);
     }

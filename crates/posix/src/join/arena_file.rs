@@ -81,17 +81,27 @@ impl ArenaFile {
     }
 
     /// Makes the arena, of at most `bytes`. One that is there belonged to clients that were killed:
-    /// the caller has the pool's locks and has looked at [`ArenaFile::live_clients`].
+    /// the caller has the pool's locks and has looked at [`ArenaFile::live_clients`] and
+    /// [`ArenaFile::has_left_behind`]. It goes once the new one is made.
     ///
     /// # Errors
     /// Those of [`Arena::create`]; [`JoinError::Foreign`] where all names are taken.
     pub fn create(&self, bytes: u64) -> Result<Arena, JoinError> {
+        let made = || Arena::unnamed(Path::new(FOLDER), bytes, self.identity());
+        let arena = match made() {
+            Err(ArenaError::Full(_)) => {
+                // It may be the old one that fills the folder.
+                self.names().for_each(|path| remove_own(&path));
+                made()?
+            }
+            made => made?,
+        };
         self.names().for_each(|path| remove_own(&path));
         let mut path = self.path.clone();
         for _ in 0..NAMES_MAX {
-            match Arena::create(&path, bytes, self.identity()) {
+            match arena.link_at(&path) {
                 Err(ArenaError::Exists { .. }) => path = self.another_name(),
-                made => return Ok(made?),
+                named => return Ok(named.map(|()| arena)?),
             }
         }
         Err(self.foreign())
@@ -150,26 +160,54 @@ impl ArenaFile {
         JoinError::Foreign { path: self.path.clone() }
     }
 
-    /// The processes that live and have the pool open in this arena; none where it can't be opened.
+    /// The arena, if there is one that this program can ever use. What keeps it from that only now (no
+    /// memory, no descriptor) is an error: such an arena may have what is nowhere else.
+    fn usable(&self) -> Result<Option<Arena>, JoinError> {
+        use ArenaError::{BadSize, NotArena, OtherBuild, OtherNamespace, OtherPool, Poisoned};
+        match self.open() {
+            Ok(arena) => Ok(Some(arena)),
+            Err(
+                JoinError::NotOpen
+                | JoinError::Foreign { .. }
+                | JoinError::Arena(
+                    NotArena { .. }
+                    | BadSize { .. }
+                    | OtherBuild { .. }
+                    | OtherPool { .. }
+                    | OtherNamespace { .. }
+                    | Poisoned,
+                ),
+            ) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The processes that live and have the pool open in this arena; none where there is none of use.
     /// Their locks on the slots say so too, unless a program has closed descriptors that were not its
     /// own.
-    #[must_use]
-    pub fn live_clients(&self) -> Vec<u32> {
-        let clients = self.open().map(|arena| live_clients(&arena)).unwrap_or_default();
-        clients.into_iter().map(|process| process.pid).collect()
+    ///
+    /// # Errors
+    /// What keeps it from being opened just now.
+    pub fn live_clients(&self) -> Result<Vec<u32>, JoinError> {
+        let clients = self.usable()?.map(|arena| live_clients(&arena)).unwrap_or_default();
+        Ok(clients.into_iter().map(|process| process.pid).collect())
     }
 
     /// The processes that were stopped in the middle of an operation ([`novale_core::stopped_clients`]).
-    #[must_use]
-    pub fn stopped_clients(&self) -> Vec<u32> {
-        self.open().map(|arena| stopped_clients(&arena)).unwrap_or_default()
+    ///
+    /// # Errors
+    /// As [`ArenaFile::live_clients`].
+    pub fn stopped_clients(&self) -> Result<Vec<u32>, JoinError> {
+        Ok(self.usable()?.map(|arena| stopped_clients(&arena)).unwrap_or_default())
     }
 
     /// Whether all who had the pool open were killed, and may have left bytes here that the pool does not
     /// have.
-    #[must_use]
-    pub fn has_left_behind(&self) -> bool {
-        self.open().is_ok_and(|arena| has_left_behind(&arena))
+    ///
+    /// # Errors
+    /// As [`ArenaFile::live_clients`].
+    pub fn has_left_behind(&self) -> Result<bool, JoinError> {
+        Ok(self.usable()?.is_some_and(|arena| has_left_behind(&arena)))
     }
 
     /// Writes back what clients that were all killed have left behind, closes the pool for them, and removes

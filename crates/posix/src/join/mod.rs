@@ -206,12 +206,12 @@ pub fn open(
     };
     let info = inspect(&pm)?;
     let name = ArenaFile::of(&pm, info.uuid)?;
-    if !name.live_clients().is_empty() {
+    if !name.live_clients()?.is_empty() {
         // Without the locks that prove it: a program may close descriptors that are not its own.
         drop(pm);
         return join(&slots);
     }
-    if name.has_left_behind() {
+    if name.has_left_behind()? {
         name.end_session_of_dead(pm, opening.fs.read_only)?;
         // The arena is gone, and the pool another session's.
         return open(&slots, opening, exec, progress);

@@ -48,7 +48,7 @@ pub(super) fn run(args: &CheckArgs, effort: EffortArg) -> Result<u8> {
     };
     let found = remaining::find_whole(&args.slots)?;
     let lock = holder::lock(&found.paths)?;
-    if found.arena()?.has_left_behind() && !args.dry_run {
+    if found.arena()?.has_left_behind()? && !args.dry_run {
         bail!(
             "{}: programs that were killed have left bytes that are not in the pool yet: mount it once, which \
              writes them back, and repair it then",
