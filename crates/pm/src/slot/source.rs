@@ -10,6 +10,10 @@ use crate::{PmError, PmOptions};
 
 /// Where the kernel describes character devices.
 const SYSFS_CHAR: &str = "/sys/dev/char";
+/// Where it tells what is mounted.
+const MOUNTS: &str = "/proc/thread-self/mountinfo";
+/// The file system on which it makes devices' nodes itself: one of the machine, wherever it is mounted.
+const DEVTMPFS: &str = "devtmpfs";
 
 /// A slot's file, opened, before it is mapped.
 #[derive(Debug)]
@@ -61,6 +65,11 @@ impl Source {
             let (len, align) = (metadata.len(), blocks::page_bytes(&file));
             return Ok(Self { file, len, align, is_regular: true, identity });
         }
+        if !read_only {
+            let mounts =
+                fs::read_to_string(MOUNTS).map_err(io_error(path, "look at what is mounted"))?;
+            check_node(path, &mounts, metadata.dev())?;
+        }
         let rdev = metadata.rdev();
         let (major, minor) = (libc::major(rdev), libc::minor(rdev));
         let (len, align) = dax_device(path, Path::new(SYSFS_CHAR), major, minor)?;
@@ -88,6 +97,27 @@ fn check_kind(path: &Path, kind: FileType) -> Result<(), PmError> {
         return Ok(());
     };
     Err(PmError::NotASlot { path: path.into(), found, advice })
+}
+
+/// Refuses a device's node on any other file system than the kernel's own. Locks are a node's, not its
+/// device's: by another one somebody else may have the device locked.
+fn check_node(path: &Path, mounts: &str, dev: u64) -> Result<(), PmError> {
+    let number = format!("{}:{}", libc::major(dev), libc::minor(dev));
+    // `26 20 0:5 / /dev rw,nosuid shared:2 - devtmpfs devtmpfs rw`.
+    let is_kernels = |line: &str| {
+        let (place, file_system) = line.split_once(" - ")?;
+        let is_there = place.split(' ').nth(2)? == number;
+        Some(is_there && file_system.split(' ').next()? == DEVTMPFS)
+    };
+    if mounts.lines().any(|line| is_kernels(line) == Some(true)) {
+        return Ok(());
+    }
+    Err(PmError::NotASlot {
+        path: path.into(),
+        found: "a device's node that is not the kernel's own, on devtmpfs, so that a lock of it does not \
+                keep others from the device",
+        advice: "give the machine's own node, in a container by a bind mount of it",
+    })
 }
 
 /// The error of opening or finding `path`.
@@ -152,6 +182,27 @@ mod tests {
         for align in [None, Some("0\n"), Some("3\n"), Some("")] {
             let described = sysfs(Some("2097152\n"), align);
             assert_eq!(ask(&described).unwrap(), (2 << 20, 2 << 20), "align {align:?}");
+        }
+    }
+
+    /// A container that had made a node of its own opened a pool that the machine had open: each had locked
+    /// another inode.
+    #[test]
+    fn of_a_device_the_kernels_own_node_alone_is_locked() {
+        let (path, dev) = (Path::new("/dev/dax0.0"), libc::makedev(0, 5));
+        let mounts = "20 1 8:5 / / rw - ext4 /dev/sda rw\n\
+                      31 20 0:51 / /dev rw - tmpfs devtmpfs rw\n\
+                      26 31 0:5 /dax0.0 /dev/dax0.0 rw shared:2 master:1 - devtmpfs udev rw\n";
+        check_node(path, mounts, dev).unwrap();
+        for other in [libc::makedev(0, 51), libc::makedev(8, 5), libc::makedev(0, 52)] {
+            let message = check_node(path, mounts, other).unwrap_err().to_string();
+            assert!(message.contains("in a container by a bind mount of it"), "{message}");
+        }
+        // Of this machine.
+        let mounts = fs::read_to_string(MOUNTS).unwrap();
+        if mounts.contains(" /dev ") && mounts.contains(" - devtmpfs ") {
+            let null = fs::metadata("/dev/null").unwrap();
+            check_node(Path::new("/dev/null"), &mounts, null.dev()).unwrap();
         }
     }
 

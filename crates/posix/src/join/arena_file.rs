@@ -1,8 +1,8 @@
 //! Where a pool's arena is, the DRAM that its clients share.
 //!
-//! The name has the pool's UUID, the boot, and the file of slot 0: a copy of a pool has the same UUID
-//! and may be open beside it. The file is its owner's alone, with mode 0600: clients trust what they
-//! read there.
+//! The name has the pool's UUID, the boot, and the file of slot 0, or the device, whatever node leads to it:
+//! a copy of a pool has the same UUID and may be open beside it. The file is its owner's alone, with mode
+//! 0600: clients trust what they read there.
 //!
 //! Anybody may make files in the folder, and so take a name before. Such a name is left to the one who
 //! has it: the arena has a dot and a random number after its own then, and who looks for it finds it in a
@@ -12,7 +12,7 @@ use std::ffi::OsStr;
 use std::fs::{self, File, Metadata};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use novale_arena::{Arena, ArenaError, Identity, PidInfo};
@@ -63,7 +63,11 @@ impl ArenaFile {
         let boot = fs::read_to_string(BOOT_ID);
         let boot = boot.map_err(|source| JoinError::io("the boot id", source))?;
         let boot = boot.split('-').next().unwrap_or_default().trim();
-        let (device, ino) = (slot.dev(), slot.ino());
+        let (device, ino) = if slot.file_type().is_char_device() {
+            (0, slot.rdev())
+        } else {
+            (slot.dev(), slot.ino())
+        };
         let name = format!("{PREFIX}{}-{boot}-{device:x}-{ino}", hyphenated(pool_uuid));
         Ok(Self { path: Path::new(FOLDER).join(name), pool_uuid })
     }
@@ -348,9 +352,30 @@ fn hyphenated(uuid: [u8; 16]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::path::Path;
 
-    use super::{hyphenated, uuid_in};
+    use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
+
+    use super::{ArenaFile, hyphenated, uuid_in};
+
+    /// Each of two nodes led to an arena of its own.
+    #[test]
+    fn a_device_has_one_arena_by_all_its_nodes() {
+        let folder = tempfile::tempdir().unwrap();
+        let node = |name: &str, minor| {
+            let path = folder.path().join(name);
+            mknodat(CWD, &path, FileType::CharacterDevice, Mode::RUSR, makedev(1, minor))?;
+            Ok::<_, std::io::Error>(fs::metadata(path)?)
+        };
+        let (Ok(one), Ok(other)) = (node("one", 3), node("other", 5)) else {
+            println!("skipped: a_device_has_one_arena_by_all_its_nodes: only root makes nodes");
+            return;
+        };
+        let arena = |slot: &fs::Metadata| ArenaFile::new([7; 16], slot).unwrap().path;
+        assert_eq!(arena(&one), arena(&fs::metadata("/dev/null").unwrap()));
+        assert_ne!(arena(&one), arena(&other));
+    }
 
     #[test]
     fn a_uuid_is_written_as_everywhere_and_read_again() {
