@@ -31,7 +31,7 @@
  *
  * Processes. A handle belongs to the process that has made it. A child that fork() made must not use
  * or close it (it gets -ESHUTDOWN); it may open the pool itself, and exec anything. A process that
- * dies leaves a pool that others go on with.
+ * dies, or execs with a pool open, leaves a pool that others go on with.
  *
  * Permissions. Who may open the slots may do all: permission bits are stored, and not checked.
  *

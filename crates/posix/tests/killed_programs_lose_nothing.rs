@@ -1,5 +1,7 @@
-//! Promise: what programs that were killed have left in their arena stays there until it is in the pool.
+//! Promise: what programs that were killed have left in their arena stays there until it is in the pool, and
+//! a program that becomes another one by exec keeps nobody from anything.
 
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -86,4 +88,36 @@ fn an_arena_goes_once_another_is_made() {
     arena.remove().unwrap();
     assert!(too_small.is_err());
     assert_eq!(there.unwrap(), 2);
+}
+
+#[test]
+fn one_becomes_another_program() {
+    let Some(slot) = slot_of_parent() else { return };
+    let pool = Pool::open(&[&slot]).unwrap();
+    pool.write_file("/f", BYTES).unwrap();
+    let failed = program("one_opens_what_it_had_open", &slot).exec();
+    panic!("{failed}");
+}
+
+#[test]
+fn one_opens_what_it_had_open() {
+    let Some(slot) = slot_of_parent() else { return };
+    let pool = Pool::open(&[slot]).unwrap();
+    assert_eq!(pool.read_file("/f").unwrap(), BYTES);
+    pool.close().unwrap();
+}
+
+/// Its client lived on with the process, so that nobody was the last to leave.
+#[test]
+fn a_program_that_execs_has_left_its_pool() {
+    if slot_of_parent().is_some() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let slot = made_in(&folder);
+    let ended = runs("one_becomes_another_program", &slot);
+    assert!(ended.status.success(), "{ended:?}");
+    let pool = Pool::open(&[&slot]).unwrap();
+    assert!(pool.fs().opened().clean, "the next program was the last to leave");
+    assert_eq!(pool.read_file("/f").unwrap(), BYTES);
 }

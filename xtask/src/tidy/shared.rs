@@ -19,7 +19,7 @@ const SHARED: &[Shared] = &[
     Shared {
         number: ("crates/arena/src/memory/arena.rs", "LAYOUT"),
         of: &["crates/arena/src/"],
-        fingerprint: 0xdfaf_83e6_af98_0cf2,
+        fingerprint: 0xe8e5_ef5c_354b_3238,
     },
     Shared {
         number: ("crates/core/src/life/attach.rs", "SHARED"),
@@ -42,7 +42,7 @@ const SHARED: &[Shared] = &[
             "crates/pm/src/device/model.rs",
             "crates/pm/src/purpose.rs",
         ],
-        fingerprint: 0x6704_5635_3a0e_ebda,
+        fingerprint: 0x00fb_4f92_de45_06dd,
     },
 ];
 

@@ -31,6 +31,9 @@ const SELDOM_MS: u32 = 1000;
 /// Of so many questions of one who sleeps in between one is worth a look, with [`look_seldom`].
 const SLEEPS_A_LOOK: u32 = 100;
 
+/// Bits of the ticks in a start time: at a thousand a second enough for 34 years.
+const TICKS_BITS: u32 = 40;
+
 /// From now on a process that has memory is looked at once a second alone, beginning a second after the first question.
 /// This is for a library inside a program: each look takes the lowest free number of a descriptor for a moment, which
 /// another thread may know to be free, and put a file there that is closed then.
@@ -38,12 +41,14 @@ pub fn look_seldom() {
     SELDOM.store(true, Ordering::Relaxed);
 }
 
-/// What names a process for good: its number and when it was started.
+/// What names a process for good, as far as its program: its number, and when it was started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PidInfo {
     /// The process number, below 2^30.
     pub pid: u32,
-    /// Start in clock ticks since boot, field 22 of `/proc/PID/stat`; 0 if unknown.
+    /// Start in clock ticks since boot, field 22 of `/proc/PID/stat`, in the low 40 bits; above them a
+    /// number that each `execve` changes, of where the stack begins (field 28). Either is 0 if unknown:
+    /// where a stack begins is told to those alone who may look into the process.
     pub start_time: u64,
 }
 
@@ -109,8 +114,7 @@ impl PidInfo {
         // Who asks lives. Threads that wait for each other open nothing: the program would find a
         // descriptor that is not its own by a number that it has closed.
         if self.pid == std::process::id() && OWN.0.load(Ordering::Acquire) == self.pid {
-            let own = OWN.1.load(Ordering::Acquire);
-            return self.start_time == own || self.start_time == 0 || own == 0;
+            return began_as(self.start_time, OWN.1.load(Ordering::Acquire));
         }
         if is_gone(self.pid) {
             return false;
@@ -118,7 +122,8 @@ impl PidInfo {
         let Some(stat) = stat(self.pid) else {
             return true;
         };
-        let same = self.start_time == 0 || stat.start_time == self.start_time || !has_its_clock();
+        let same = began_as(self.start_time, stat.start_time)
+            || is_one_program(self.start_time, stat.start_time) && !has_its_clock();
         let ended = matches!(stat.state, 'Z' | 'X' | 'x') && stat.threads <= 1;
         same && !ended
     }
@@ -143,7 +148,19 @@ fn is_late(looked: &[AtomicU64], pid: u32, now: u32) -> bool {
 fn has_its_clock() -> bool {
     let (pid, began) = (std::process::id(), OWN.1.load(Ordering::Acquire));
     let is_known = OWN.0.load(Ordering::Acquire) == pid && began != 0;
-    !is_known || stat(pid).is_none_or(|now| now.start_time == began)
+    !is_known || stat(pid).is_none_or(|now| began_as(began, now.start_time))
+}
+
+/// Whether two start times may be of the same process and program.
+fn began_as(one: u64, other: u64) -> bool {
+    let [ticks, others] = [one, other].map(|time| time & ((1 << TICKS_BITS) - 1));
+    (ticks == others || ticks == 0 || others == 0) && is_one_program(one, other)
+}
+
+/// Whether what `execve` changes may be the same in two start times.
+fn is_one_program(one: u64, other: u64) -> bool {
+    let [program, others] = [one, other].map(|time| time >> TICKS_BITS);
+    program == others || program == 0 || others == 0
 }
 
 /// Whether no process has the number: asked of the kernel without a descriptor.
@@ -248,6 +265,7 @@ fn read(path: &str) -> io::Result<Vec<u8>> {
 struct Stat {
     state: char,
     threads: u64,
+    /// As in [`PidInfo`].
     start_time: u64,
 }
 
@@ -258,10 +276,19 @@ fn stat(pid: u32) -> Option<Stat> {
     let (_, rest) = text.rsplit_once(')')?;
     let mut fields = rest.split_ascii_whitespace();
     let state = fields.next()?.chars().next()?;
-    // State is field 3, threads 20, start time 22 (proc_pid_stat(5)).
+    // State is field 3, threads 20, start time 22, where the stack begins 28 (proc_pid_stat(5)).
     let threads = fields.nth(16)?.parse().ok()?;
-    let start_time = fields.nth(1)?.parse().ok()?;
+    let ticks: u64 = fields.nth(1)?.parse().ok()?;
+    let stack = fields.nth(5)?.parse().ok()?;
+    let start_time = program_of(stack) << TICKS_BITS | ticks & ((1 << TICKS_BITS) - 1);
     Some(Stat { state, threads, start_time })
+}
+
+/// A number of 24 bits for where a stack begins, which the kernel chooses by chance for each program that
+/// it starts; 0 where it does not say.
+fn program_of(stack: u64) -> u64 {
+    let mixed = stack.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> TICKS_BITS;
+    if stack == 0 { 0 } else { mixed.max(1) }
 }
 
 /// Who a client is.
@@ -285,6 +312,35 @@ mod tests {
         assert!(me.start_time > 0);
         assert!(me.is_alive());
         assert!(!PidInfo { start_time: me.start_time + 1, ..me }.is_alive());
+    }
+
+    /// What a program had locked stayed locked for as long as the next one ran that it became.
+    #[test]
+    fn a_program_ends_by_exec() {
+        use std::io::{BufRead, BufReader};
+        let mut child = std::process::Command::new("sh")
+            .args(["-c", "echo; read x; exec sh -c 'echo; read x'"])
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut out = BufReader::new(child.stdout.take().unwrap());
+        let mut read = || out.read_line(&mut String::new()).unwrap();
+        read();
+        let first = PidInfo { pid: child.id(), start_time: stat(child.id()).unwrap().start_time };
+        assert!(first.is_alive());
+        let stdin = child.stdin.as_mut().unwrap();
+        std::io::Write::write_all(stdin, b"\n").unwrap();
+        read();
+        let second = PidInfo { start_time: stat(child.id()).unwrap().start_time, ..first };
+        assert!(!first.is_alive() && second.is_alive());
+        // Whom the kernel does not tell takes both for alive.
+        let ticks = |info: PidInfo| info.start_time & ((1 << TICKS_BITS) - 1);
+        assert_eq!(ticks(first), ticks(second));
+        assert!(PidInfo { start_time: ticks(first), ..first }.is_alive());
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        assert!(!second.is_alive());
     }
 
     /// Two whose numbers were the same modulo 64 took each other's place with each question.
