@@ -304,7 +304,7 @@ mod tasks {
                 scope.spawn(|| {
                     while !is_mapped.load(Ordering::Relaxed) {
                         let turn = written.fetch_add(1, Ordering::Relaxed);
-                        let (byte, at) = ((turn * PAGE / LEN) as u8, turn * PAGE % LEN);
+                        let (byte, at) = ((turn * PAGE / LEN).to_le_bytes()[0], turn * PAGE % LEN);
                         file.write_all_at(&[byte], at as u64).unwrap();
                     }
                 });
