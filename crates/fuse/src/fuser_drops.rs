@@ -14,10 +14,18 @@ use novale_core::Seek;
 
 use crate::fuser_convert::ino;
 use crate::locked::locked;
-use crate::service::{Errno, Reply, Service, Sought};
+use crate::service::{Changes, Errno, Reply, Service, Sought};
 
 /// Holes that a seek goes through since mappings have filled each; after that the rest is called data.
 const HOLES_MAX: usize = 64;
+
+/// Whether a change of attributes is made once what mappings have stored before is written back, which the kernel would
+/// do later, and set the time once more. Not where the length changes too, as when an NFS server truncates: until that
+/// is answered the kernel lets no write-back of the file begin, and waits for it here. It has the time of the change
+/// then, or that of the write-back.
+pub(crate) fn is_after_stores(changes: &Changes) -> bool {
+    changes.mtime.is_some() && changes.size.is_none()
+}
 
 /// What has the kernel drop pages of a file.
 pub(crate) struct Drops {
@@ -126,5 +134,19 @@ fn run<W: FnOnce(bool)>(work: &Mutex<Option<W>>, is_own: bool) {
     let work = locked(work).take();
     if let Some(work) = work {
         work(is_own);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::service::Time;
+
+    #[test]
+    fn a_change_of_length_waits_for_no_write_back() {
+        let mtime = Some(Time::Now);
+        assert!(is_after_stores(&Changes { mtime, ..Changes::default() }));
+        assert!(!is_after_stores(&Changes { mtime, size: Some(0), ..Changes::default() }));
+        assert!(!is_after_stores(&Changes { size: Some(0), ..Changes::default() }));
     }
 }

@@ -33,7 +33,7 @@ use crate::fuser_convert::{
     BLOCK_BYTES, NO_ACCESS, bare_attr, errno, file_attr, file_handle, file_type, generation, ino,
     opened_flags, time, unread_attr,
 };
-use crate::fuser_drops::Drops;
+use crate::fuser_drops::{Drops, is_after_stores};
 use crate::fuser_names::Names;
 use crate::looked::Looked;
 use crate::room::{Room, is_full};
@@ -258,10 +258,9 @@ impl Filesystem for Adapter {
         let (atime, mtime) = (atime.map(time), mtime.map(time));
         let changes = Changes { mode, uid, gid, size, atime, mtime, kills_set_id };
         let (caller, file) = (caller(request), ino(node));
-        if mtime.is_none() || !self.service.may_have_stores(file) {
+        if !is_after_stores(&changes) || !self.service.may_have_stores(file) {
             return reply_attr(self.keeps, reply, self.service.setattr(caller, file, &changes));
         }
-        // What mappings have stored before is written back later by the kernel, which would set the time once more.
         let (service, keeps) = (self.service.clone(), self.keeps);
         Drops::new(&self.service, node, &self.notifier).before(0..u64::MAX, move || {
             reply_attr(keeps, reply, service.setattr(caller, file, &changes));
