@@ -433,7 +433,10 @@ impl Service for Novale {
                     return Err(made_meanwhile(attr.kind));
                 }
                 let caller = Caller { uid: new.uid, gid: new.gid, pid: 0 };
-                if open.truncate { self.truncate(&ctx, caller, open, attr)? } else { attr }
+                let emptied = open.truncate.then(|| self.truncate(&ctx, caller, open, attr));
+                // Of what it is not told to have found the kernel gives nothing back.
+                let opened = emptied.unwrap_or(Ok(attr));
+                opened.inspect_err(|_| self.give_back(&ctx, attr.ino, 1))?
             }
             Err(error) => return Err(self.fail(&error)),
         };

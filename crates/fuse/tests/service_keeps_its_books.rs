@@ -95,6 +95,21 @@ fn nobody_opens_what_others_have_made_meanwhile() {
     assert!(is_gone(&fs, &closed) && !is_gone(&fs, &secret), "the one that was opened is held");
 }
 
+/// A file that others had made meanwhile, and that could not be emptied, was held for ever, removed or not.
+#[test]
+fn what_could_not_be_emptied_is_held_by_nobody() {
+    let (fs, service) = service();
+    let root = Node::current(ROOT);
+    let file = new(FileKind::File, 0o644);
+    let found = fs.create(&CTX, root, b"f", &file).unwrap();
+    fs.set_mapped(&CTX, found.ino, true).unwrap();
+    fs.refuse_mapped();
+    let open = OpenRequest { stores: true, truncate: true, ..OpenRequest::default() };
+    assert!(service.create(ROOT, b"f", (&file, 0), open).is_err());
+    fs.unlink(&CTX, root, b"f").unwrap();
+    assert!(is_gone(&fs, &found));
+}
+
 /// What was made there in a mount of one's own was hidden by the next shared one.
 #[test]
 fn the_name_of_a_shared_mounts_own_directory_is_made_in_none() {
