@@ -32,6 +32,8 @@ struct Waiting {
 #[derive(Default)]
 struct List {
     waiting: Vec<Waiting>,
+    /// Those that are being tried, which wait too.
+    tried: usize,
     /// A thread looks after them.
     attended: bool,
 }
@@ -98,7 +100,9 @@ impl Room {
             None
         });
         let mut list = locked(&self.list);
-        if list.waiting.len() < WAITING_MAX && (list.attended || self.attend(&mut list)) {
+        if list.waiting.len() + list.tried < WAITING_MAX
+            && (list.attended || self.attend(&mut list))
+        {
             list.waiting.push(Waiting { step, until: Instant::now() + LONGEST });
             return;
         }
@@ -119,13 +123,19 @@ impl Room {
     }
 }
 
+/// Takes all out that are to be tried.
+fn take(list: &mut List) -> Vec<Waiting> {
+    list.tried = list.waiting.len();
+    std::mem::take(&mut list.waiting)
+}
+
 /// Tries what waits again each time that something has gone; ends when nothing waits, each of which
 /// has an end.
 fn attend(service: &dyn Service, all: &Mutex<List>) {
     loop {
         // Before they are tried: what goes meanwhile is not missed.
         let turn = service.room_turn();
-        let waiting = std::mem::take(&mut locked(all).waiting);
+        let waiting = take(&mut locked(all));
         let now = Instant::now();
         let mut short = Short::Tree;
         let left = waiting.into_iter().filter_map(|mut it| {
@@ -138,6 +148,7 @@ fn attend(service: &dyn Service, all: &Mutex<List>) {
         });
         let left: Vec<Waiting> = left.collect();
         let mut list = locked(all);
+        list.tried = 0;
         list.waiting.extend(left);
         if list.waiting.is_empty() {
             list.attended = false;
@@ -146,6 +157,66 @@ fn attend(service: &dyn Service, all: &Mutex<List>) {
         drop(list);
         if let Some(turn) = turn {
             service.wait_for_room(turn, short, ROOM_PATIENCE);
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test panics")]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use novale_arena::Arena;
+    use novale_core::{FileKind, Fs, Ino, MkfsOptions, NewInode, OpenOptions, Serial, mkfs};
+    use novale_pm::{Pm, PmOptions};
+
+    use super::*;
+    use crate::service::OpenRequest;
+    use crate::{Novale, Settings};
+
+    /// A service in which a removed file is still open.
+    fn with_room_on_its_way() -> Arc<dyn Service> {
+        let pm = Pm::anonymous(&[16 << 20], &PmOptions::default()).unwrap();
+        mkfs(&pm, &MkfsOptions::numbered(1, 4)).unwrap();
+        let arena = Arena::anonymous(64 << 20).unwrap();
+        let fs = Fs::open(pm, arena, &OpenOptions::default(), &Serial, &|_| ()).unwrap();
+        let service = Novale::new(Arc::new(fs), Settings::default());
+        let file =
+            NewInode { kind: FileKind::File, mode: 0o600, uid: 0, gid: 0, rdev: 0, target: b"" };
+        let open = OpenRequest { stores: true, ..OpenRequest::default() };
+        let (made, _) = service.create(Ino::ROOT, b"f", (&file, 0), open).unwrap();
+        service.write(None, made.ino, 0, &[1; 1 << 20]).unwrap();
+        service.unlink(Ino::ROOT, b"f", None).unwrap();
+        assert!(service.room_turn().is_some());
+        Arc::new(service)
+    }
+
+    /// While those that waited were tried, as many more were let in each time.
+    #[test]
+    fn those_that_are_tried_count_among_those_that_wait() {
+        let room = Room::new(with_room_on_its_way());
+        let (answer, answers) = channel();
+        let full = || Err::<(), _>(Errno(libc::ENOSPC));
+        let ask = |request: Box<dyn FnMut() -> Reply<()> + Send>| {
+            let (mut request, answer) = (request, answer.clone());
+            room.again(move |_| request(), move |done| answer.send(done).unwrap());
+        };
+        let (begin, begun) = channel();
+        let (go, goes) = channel::<()>();
+        // It is tried until all have asked.
+        ask(Box::new(move || {
+            begin.send(()).unwrap_or_default();
+            goes.recv().unwrap_or_default();
+            Err(Errno(libc::ENOSPC))
+        }));
+        begun.recv().unwrap();
+        (1..WAITING_MAX).for_each(|_| ask(Box::new(full)));
+        assert!(answers.try_recv().is_err(), "all of them wait");
+        ask(Box::new(full));
+        assert_eq!(answers.try_recv(), Ok(full()), "one more does not");
+        drop((go, begun));
+        for _ in 0..WAITING_MAX {
+            assert_eq!(answers.recv().unwrap(), full());
         }
     }
 }
