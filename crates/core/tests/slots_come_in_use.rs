@@ -383,6 +383,24 @@ fn one_alone_adds_what_was_asked_for() {
     fs.close().unwrap();
 }
 
+/// A daemon that failed with something of its own took the place of what another one had answered.
+#[test]
+fn an_answer_stays_where_one_of_something_earlier_comes_late() {
+    let slots = Slots::new(2);
+    let fs = slots.open(2, Placement::Lanes);
+    let ask = SlotAsk::Add(OfferedSlot::new(7, 900, None).unwrap());
+    let first = ask_of_slots(&slots.arena, ask).unwrap();
+    fs.tell_emptying(first, EmptyState::Refused);
+    let second = ask_of_slots(&slots.arena, ask).unwrap();
+    // Of what was asked last it is said as often as there is something new.
+    for state in [EmptyState::Moving, EmptyState::Added] {
+        fs.tell_emptying(second, state);
+        fs.tell_emptying(first, EmptyState::Failed);
+        assert_eq!(slots_asked(&slots.arena, Some(second)).state, state);
+    }
+    fs.close().unwrap();
+}
+
 /// A mount that joined took the word of the last adding for a new one, and said at its start that it failed.
 #[test]
 fn what_was_added_is_asked_of_nobody_who_comes_later() {

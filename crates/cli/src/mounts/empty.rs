@@ -59,6 +59,9 @@ const IN_HAND: Duration = Duration::from_millis(100);
 const OPEN_LOOK: Duration = Duration::from_millis(2);
 const OPEN_TRIES: u32 = 500;
 
+/// After a failure with nothing that was asked, which may come again at once.
+const FAILED: Duration = Duration::from_secs(1);
+
 /// No slot's number: an earlier call did not say which one is to go.
 const NOT_KNOWN: u8 = u8::MAX;
 
@@ -109,8 +112,9 @@ impl Emptier {
         let begun = |_| (0, SlotAsk::Empty(self.begun_for(), self.manner.pace));
         let mut seen = 0;
         let mut ask = self.fs.leaving_slot().map(begun);
-        let mut cold_after = self.manner.cold_after;
+        let (mut cold_after, mut said) = (self.manner.cold_after, String::new());
         loop {
+            let served = ask.map(|asked| asked.0);
             let next = match ask {
                 Some(asked) => {
                     seen = asked.0;
@@ -118,15 +122,29 @@ impl Emptier {
                 }
                 None => self.idle(seen, &mut cold_after),
             };
-            ask = match next {
-                Ok(next) => next,
-                Err(Error::Closed) => return,
-                Err(error) => {
-                    self.voice.say(&format!("emptying a slot: {error}"));
-                    self.fs.tell_emptying(seen, EmptyState::Failed);
-                    None
+            let next = match next {
+                Err(error) if !matches!(error, Error::Closed) => {
+                    self.tell_failed(&error, served, &mut said);
+                    self.fs.wait_for_slot_ask(seen, FAILED)
                 }
+                next => next,
             };
+            match next {
+                Ok(next) => ask = next,
+                Err(_) => return,
+            }
+        }
+    }
+
+    /// Says why something failed, and that it did where it was asked for; of what comes again and again once.
+    fn tell_failed(&self, error: &Error, served: Option<u64>, said: &mut String) {
+        let words = format!("emptying a slot: {error}");
+        if served.is_some() || words != *said {
+            self.voice.say(&words);
+            *said = words;
+        }
+        if let Some(turn) = served {
+            self.fs.tell_emptying(turn, EmptyState::Failed);
         }
     }
 

@@ -9,7 +9,7 @@
 //! All words are hints but the first, which is one as well: the slot leaves the pool when nobody uses it, by
 //! a scan of all that is in use.
 
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
 use std::time::Duration;
 
 use crate::space::failed::failed_slots;
@@ -329,10 +329,17 @@ pub fn slots_asked(arena: &Arena, turn: Option<u64>) -> EmptyProgress {
     }
 }
 
-/// Says what became of what was asked with this number.
+/// Says what became of what was asked with this number, unless it was said of something that was asked later: of that
+/// another client may have said it.
 pub(crate) fn say_state(arena: &Arena, turn: u64, state: EmptyState) {
     let word = &arena.root()[STATE];
-    word.store((state as u64) << STATE_WHAT | turn & ASK_TURN_MASK, Release);
+    let now = (state as u64) << STATE_WHAT | turn & ASK_TURN_MASK;
+    let is_later = |said: u64| {
+        let since = said.wrapping_sub(turn) & ASK_TURN_MASK;
+        what_of(said) != 0 && (1..=ASK_TURN_MASK / 2).contains(&since)
+    };
+    // Nobody waits for what was not said.
+    let _is_said = word.fetch_update(AcqRel, Acquire, |said| (!is_later(said)).then_some(now));
     wake_all(word);
 }
 
