@@ -59,6 +59,7 @@ pub use pool::{
 };
 pub use space::leaving::{
     EmptyProgress, EmptyState, OfferedSlot, SlotAsk, ask_of_slots, slots_asked, wait_for_slots,
+    withdraw_slot_ask,
 };
 pub use space::ranges::ComingSlot;
 pub use space::wear::ColdMove;

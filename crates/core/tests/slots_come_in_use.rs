@@ -17,7 +17,7 @@ use novale_arena::{Arena, PidInfo};
 use novale_core::{
     Ctx, EmptyState, Error, Fs, Ino, MkfsOptions, NewInode, NewSlot, Node, OfferedSlot,
     OpenOptions, Placement, Serial, SlotAsk, ask_of_slots, has_come, inspect, live_free, mkfs,
-    room_to_leave, slot_waits, slots_asked,
+    room_to_leave, slot_waits, slots_asked, withdraw_slot_ask,
 };
 use novale_layout::{FileKind, PmAddr, SLOT_STATE_OFFSETS};
 use novale_pm::{
@@ -380,6 +380,27 @@ fn one_alone_adds_what_was_asked_for() {
     assert_eq!(slots_asked(&slots.arena, Some(next)).state, EmptyState::Failed);
     assert!(ask_of_slots(&slots.arena, ask).is_some());
     other.close().unwrap();
+    fs.close().unwrap();
+}
+
+/// The command that had asked gave up, and the daemon that was stopped added, once it went on, what another process
+/// had open by then under those numbers.
+#[test]
+fn what_is_taken_back_is_added_by_nobody() {
+    let slots = Slots::new(2);
+    let fs = slots.open(2, Placement::Lanes);
+    let ask = SlotAsk::Add(OfferedSlot::new(7, 900, None).unwrap());
+    let turn = ask_of_slots(&slots.arena, ask).unwrap();
+    assert!(withdraw_slot_ask(&slots.arena, turn));
+    assert_eq!(slots_asked(&slots.arena, Some(turn)).state, EmptyState::Refused);
+    assert_eq!(fs.wait_for_slot_ask(0, Duration::ZERO).unwrap(), None);
+    assert!(!fs.claim_slot_ask(turn));
+    // Nor is taken back what one has begun with.
+    let next = ask_of_slots(&slots.arena, ask).unwrap();
+    assert!(fs.claim_slot_ask(next) && !withdraw_slot_ask(&slots.arena, next));
+    fs.tell_emptying(next, EmptyState::Added);
+    assert!(!withdraw_slot_ask(&slots.arena, next));
+    assert_eq!(slots_asked(&slots.arena, Some(next)).state, EmptyState::Added);
     fs.close().unwrap();
 }
 

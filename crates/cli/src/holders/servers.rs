@@ -63,7 +63,8 @@ pub(crate) fn server_of(mount: &MountEntry, facts: Option<&Facts>) -> Option<Pro
 /// The daemon of the caller's that was started to mount on a directory, whether or not it is mounted
 /// there now.
 pub(crate) fn started_for(target: &Path) -> Option<Process> {
-    processes().filter(|pid| is_callers(*pid)).find_map(|pid| {
+    let is_mine = |pid: &u32| is_callers(Path::new(&format!("/proc/{pid}")));
+    processes().filter(is_mine).find_map(|pid| {
         let process = Process::of(pid)?;
         let words = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
         let words: Vec<&[u8]> = words.split(|byte| *byte == 0).collect();
@@ -88,17 +89,17 @@ pub(crate) fn processes() -> impl Iterator<Item = u32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
-/// Whether a process is the caller's in all, and of a program that whoever runs it gives no other rights: a set-uid
+/// Whether a process, by its folder in `/proc`, is the caller's in all, and of a program that whoever runs it gives no other rights: a set-uid
 /// program has its name and words from anybody, and which user `/proc` shows as the owner of a process is root for one
 /// that may not be looked into.
-fn is_callers(pid: u32) -> bool {
+pub(crate) fn is_callers(process: &Path) -> bool {
     let me = rustix::process::geteuid().as_raw();
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let status = fs::read_to_string(process.join("status")).unwrap_or_default();
     // Real, effective, saved, and that for files.
     let users = status.lines().find_map(|line| line.strip_prefix("Uid:"));
     let users = users.map(|users| users.split_whitespace().map(str::parse::<u32>));
     users.is_some_and(|mut users| users.all(|user| user == Ok(me)))
-        && fs::metadata(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe.mode() & SET_ID == 0)
+        && fs::metadata(process.join("exe")).is_ok_and(|exe| exe.mode() & SET_ID == 0)
 }
 
 fn user_of(pid: u32) -> Option<u32> {

@@ -5,7 +5,6 @@
 
 use std::cell::Cell;
 use std::fs;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -23,6 +22,7 @@ use crate::base::out::in_words;
 use crate::base::voice::Voice;
 use crate::holders::able::{self, ComingFile};
 use crate::holders::facts::{Changing, of_changing};
+use crate::holders::offered::Offered;
 
 /// Pages a second, unless said: 16 MB.
 const PACE: u32 = 4096;
@@ -300,9 +300,9 @@ impl Emptier {
 
     /// Adds the slot that a process has open, which waits until it is told; false where another client has the
     /// pool open that could not open it. The process has it locked, and shares the lock: nobody takes the slot in between.
-    fn add(&self, offered: OfferedSlot) -> Result<bool> {
-        let (process, descriptor) = (offered.process(), offered.descriptor());
-        let link = PathBuf::from(format!("/proc/{process}/fd/{descriptor}"));
+    fn add(&self, slot: OfferedSlot) -> Result<bool> {
+        let offered = Offered::by(slot.process(), slot.descriptor())?;
+        let link = offered.path();
         let path = fs::read_link(&link).with_context(|| link.display().to_string())?;
         let options = PmOptions { lock: SlotLock::Shared, ..self.manner.mapping.clone() };
         let new = Pm::open(&[SlotSpec::new(&link)], &options)?;
@@ -313,7 +313,7 @@ impl Emptier {
             able::unable(&processes, &file).is_empty()
         };
         let beside = Beside { path: &path, may: &may };
-        Ok(self.fs.add_slot_beside(&now(), new, offered.goes(), &beside)?.is_some())
+        Ok(self.fs.add_slot_beside(&now(), new, slot.goes(), &beside)?.is_some())
     }
 
     /// Has pages be taken from a slot that came, unless that takes long: then it is done later.

@@ -343,6 +343,18 @@ pub(crate) fn say_state(arena: &Arena, turn: u64, state: EmptyState) {
     wake_all(word);
 }
 
+/// Takes an adding back that was asked for with this number, unless one has begun with it; says whether it did. Nobody
+/// begins with it then.
+#[must_use = "the slot may be the pool's otherwise"]
+pub fn withdraw_slot_ask(arena: &Arena, turn: u64) -> bool {
+    let word = &arena.root()[STATE];
+    let refused = (EmptyState::Refused as u64) << STATE_WHAT | turn & ASK_TURN_MASK;
+    let free = |said: u64| (!is_of(said, turn)).then_some(refused);
+    let is_withdrawn = word.fetch_update(AcqRel, Acquire, free).is_ok();
+    wake_all(word);
+    is_withdrawn
+}
+
 /// Sleeps until something else is said than that it is so far, `timeout` at most; with what was asked with this
 /// number, or with what was asked last.
 pub fn wait_for_slots(arena: &Arena, turn: Option<u64>, so_far: &EmptyProgress, timeout: Duration) {

@@ -12,7 +12,7 @@ use novale_arena::Arena;
 use novale_core::{
     EmptyState, OfferedSlot, Progress, SlotAsk, ask_of_slots, awaited_clients, can_add_slot,
     has_come, live_clients, live_failed, live_free, mount_served, mounts_served, slots_asked,
-    wait_for_slots,
+    wait_for_slots, withdraw_slot_ask,
 };
 use novale_fuse::{KIND, MountEntry, MountTable};
 use novale_posix::join::JoinError;
@@ -431,6 +431,9 @@ impl Mounted {
                     bail!("another command has asked something else of the pool's slots meanwhile")
                 }
                 EmptyState::Waiting if begun.elapsed() > ANSWER_MAX => {
+                    if matches!(work, Work::Add) && withdraw_slot_ask(&self.arena, turn) {
+                        asked.hear(EmptyState::Refused);
+                    }
                     bail!("the mount does not begin with it: it may be stopped")
                 }
                 EmptyState::Waiting => {}
