@@ -21,11 +21,11 @@ mod holders;
 mod mounts;
 mod pools;
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 
 use crate::base::args::{Cli, Command};
 use crate::base::out::fail;
@@ -43,7 +43,7 @@ fn main() -> ExitCode {
     if Path::new(&called).file_name() == Some(OsStr::new(HELPER_NAME)) {
         return helper::main();
     }
-    let command = match Cli::try_parse() {
+    let command = match Cli::try_parse_from(words()) {
         Ok(cli) => cli.command,
         Err(error) => return wrong_call(&error),
     };
@@ -69,6 +69,21 @@ fn main() -> ExitCode {
         Command::Manual(args) => manual::run(&args.dir).map(|()| ExitCode::SUCCESS),
     };
     done.unwrap_or_else(|error| fail(&error, json))
+}
+
+/// The words of the command line. Where help is asked for by a command, it is not asked for by a word as well.
+fn words() -> Vec<OsString> {
+    let mut words: Vec<OsString> = std::env::args_os().collect();
+    let is_help = |at: usize| words.get(at).is_some_and(|word| word == "help");
+    let has_commands = || {
+        let cli = Cli::command();
+        let command = words.get(1).and_then(|word| cli.find_subcommand(word));
+        command.is_some_and(clap::Command::has_subcommands)
+    };
+    if is_help(1) || is_help(2) && has_commands() {
+        words.retain(|word| word != "--help" && word != "-h");
+    }
+    words
 }
 
 /// Says what is wrong with a call, or what was asked for: help, the version. `check` has fsck's codes.

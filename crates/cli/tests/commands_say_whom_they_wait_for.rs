@@ -21,12 +21,15 @@ fn commands_on_paths_of_a_mount_whose_daemon_is_stopped() {
     fs::write(&path, b"x").unwrap();
     let tree = scratch.in_dir("tree").display().to_string();
     fs::create_dir(&tree).unwrap();
+    let dir = scratch.dir();
     for words in [
         &["info", path.as_str()][..],
         &["set", "--method", "cow", &path],
         &["quota", "set", "--space", "1M", &tree],
         &["quota", "show", &tree],
         &["quota", "clear", &tree],
+        &["stats", &dir],
+        &["wear", &dir],
     ] {
         let stopped = Stopped::daemon_of(&slot);
         let mut command = Command::new(program());

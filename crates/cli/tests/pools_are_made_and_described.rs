@@ -241,6 +241,13 @@ fn every_command_explains_itself() {
         assert!(help.contains("Examples:") && help.contains("novale "), "{help}");
         assert!(novale(&[command, "--no-such-flag"]).code > 0);
     }
+    // It was no subcommand.
+    for word in ["--help", "-h"] {
+        assert_eq!(novale(&["help", word]).ok(), novale(&["help"]).ok());
+        for words in [["help", "mount"], ["help", "quota"], ["quota", "help"]] {
+            assert_eq!(novale(&[&words[..], &[word]].concat()).ok(), novale(&words).ok());
+        }
+    }
     let help = novale(&["mount", "--help"]).ok();
     assert!(help.contains("[default: 10]") && help.contains("allow_other"), "{help}");
 }

@@ -13,6 +13,7 @@ use crate::base::args::CheckArgs;
 use crate::base::out::fail;
 use crate::base::progress::{AllCpus, Bar};
 use crate::holders::holder;
+use crate::holders::patience::patiently_by;
 use crate::pools::{remaining, slots};
 
 const CLEAN: u8 = 0;
@@ -58,7 +59,7 @@ pub(crate) fn run(args: &CheckArgs) -> ExitCode {
 }
 
 fn verify(args: &CheckArgs) -> Result<CheckFacts> {
-    let found = remaining::find(&args.slots)?;
+    let found = patiently_by(&args.slots, remaining::find)?;
     let _lock = holder::lock(&found.paths)?;
     for slot in &found.left_out {
         remark!("novale: {slot}");

@@ -16,6 +16,7 @@ use uuid::Uuid;
 
 use crate::base::args::StatsArgs;
 use crate::base::size::show_size;
+use crate::holders::patience::patiently_by;
 use crate::pools::slots::{self, Found};
 
 /// The counts, as JSON shows them.
@@ -88,7 +89,7 @@ struct Stored {
 }
 
 pub(crate) fn run(args: &StatsArgs) -> Result<()> {
-    let found = slots::find(&args.slots)?;
+    let found = patiently_by(&args.slots, slots::find)?;
     let arena = match found.arena()?.open() {
         Err(JoinError::NotOpen) => {
             bail!(

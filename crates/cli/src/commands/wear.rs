@@ -16,6 +16,7 @@ use uuid::Uuid;
 use crate::base::args::WearArgs;
 use crate::base::size::show_size;
 use crate::commands::stats::is_unheard;
+use crate::holders::patience::patiently_by;
 use crate::pools::slots::{self, Found, page_bytes};
 
 const LINE_BYTES: u64 = 64;
@@ -60,7 +61,7 @@ struct SlotWear {
 }
 
 pub(crate) fn run(args: &WearArgs) -> Result<()> {
-    let found = slots::find(&args.slots)?;
+    let found = patiently_by(&args.slots, slots::find)?;
     let since_made = age(&found);
     let Some(seconds) = args.watch else {
         let (lines, placement) = lines_now(&found)?;

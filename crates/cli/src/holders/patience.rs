@@ -31,6 +31,12 @@ pub(crate) fn patiently<T>(paths: &[&Path], work: impl FnOnce() -> T) -> T {
     done
 }
 
+/// The same with what finds a pool by the paths that are given.
+pub(crate) fn patiently_by<T>(paths: &[PathBuf], find: impl FnOnce(&[PathBuf]) -> T) -> T {
+    let given: Vec<&Path> = paths.iter().map(PathBuf::as_path).collect();
+    patiently(&given, || find(paths))
+}
+
 fn watch(paths: &[PathBuf], ended: &Receiver<()>) {
     while ended.recv_timeout(QUIET_MAX) == Err(RecvTimeoutError::Timeout) {
         let stuck = stuck(paths);

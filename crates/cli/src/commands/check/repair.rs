@@ -17,6 +17,7 @@ use super::{CANNOT_RUN, CLEAN, CheckFacts, ERRORS_LEFT, REPAIRED, WRONG_CALL, fa
 use crate::base::args::{CheckArgs, EffortArg};
 use crate::base::progress::{AllCpus, Bar};
 use crate::holders::holder;
+use crate::holders::patience::patiently_by;
 use crate::pools::locked::follow;
 use crate::pools::{remaining, slots};
 
@@ -46,7 +47,7 @@ pub(super) fn run(args: &CheckArgs, effort: EffortArg) -> Result<u8> {
         EffortArg::Safe => Effort::Safe,
         EffortArg::Salvage => Effort::Salvage,
     };
-    let found = remaining::find_whole(&args.slots)?;
+    let found = patiently_by(&args.slots, remaining::find_whole)?;
     let lock = holder::lock(&found.paths)?;
     if found.arena()?.has_left_behind()? && !args.dry_run {
         bail!(

@@ -18,6 +18,7 @@ use novale_layout::Ino;
 use crate::base::args::DumpArgs;
 use crate::base::progress::{AllCpus, Bar};
 use crate::holders::holder;
+use crate::holders::patience::patiently_by;
 use crate::pools::slots;
 use what::What;
 
@@ -33,7 +34,7 @@ enum Content {
 
 pub(crate) fn run(args: &DumpArgs) -> Result<()> {
     let (paths, what) = what::split(&args.words)?;
-    let found = slots::find_some(&paths)?;
+    let found = patiently_by(&paths, slots::find_some)?;
     let pm = found.open()?;
     let dump = Dump::new(&pm);
     let mut remarks = found.remarks;
