@@ -15,6 +15,7 @@ use novale_core::Seek;
 use crate::fuser_convert::ino;
 use crate::locked::locked;
 use crate::service::{Changes, Errno, Reply, Service, Sought};
+use crate::stores::OldStores;
 
 /// Holes that a seek goes through since mappings have filled each; after that the rest is called data.
 const HOLES_MAX: usize = 64;
@@ -55,7 +56,7 @@ impl Drops {
     pub(crate) fn then(self, bytes: Range<u64>, answer: impl FnOnce() + Send + 'static) {
         by_own_thread(move |is_own| {
             if is_own && self.drop_pages(&bytes) {
-                self.service.pages_are_dropped(ino(self.node), &bytes);
+                self.service.pages_are_dropped(ino(self.node), &bytes, u64::MAX);
             }
             answer();
         });
@@ -118,6 +119,21 @@ impl Drops {
             Seek::Hole => Ok(size),
         }
     }
+}
+
+/// Has the pages of files dropped that nobody has written to for long, so that nothing need be kept of them.
+pub(crate) fn drop_old(service: &Arc<dyn Service>, notifier: &OnceLock<Notifier>, old: OldStores) {
+    let (service, notifier) = (service.clone(), notifier.get().cloned());
+    by_own_thread(move |is_own| {
+        for (file, writes) in old.files.iter().filter(|_| is_own) {
+            let (service, notifier, node) =
+                (service.clone(), notifier.clone(), INodeNo(file.get()));
+            let drops = Drops { service, node, notifier };
+            if drops.drop_pages(&(0..u64::MAX)) {
+                drops.service.pages_are_dropped(*file, &(0..u64::MAX), *writes);
+            }
+        }
+    });
 }
 
 /// Runs work by a thread of its own, or here where none can be had, and tells it which.

@@ -33,7 +33,7 @@ use crate::fuser_convert::{
     BLOCK_BYTES, NO_ACCESS, bare_attr, errno, file_attr, file_handle, file_type, generation, ino,
     opened_flags, time, unread_attr,
 };
-use crate::fuser_drops::{Drops, is_after_stores};
+use crate::fuser_drops::{Drops, drop_old, is_after_stores};
 use crate::fuser_names::Names;
 use crate::looked::Looked;
 use crate::room::{Room, is_full};
@@ -495,6 +495,9 @@ impl Filesystem for Adapter {
             self.room.again(move |service| write(service, &data), answer);
         } else {
             answer(written);
+        }
+        if let Some(old) = self.service.old_stores() {
+            drop_old(&self.service, &self.notifier, old);
         }
     }
 

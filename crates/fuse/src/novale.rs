@@ -26,7 +26,7 @@ use crate::readdir::Listings;
 use crate::service::{
     Caller, Changes, Errno, Listed, OpenRequest, Opened, ReadFrom, Reply, Service, Sought, Time,
 };
-use crate::stores::{AtOffset, Stores};
+use crate::stores::{AtOffset, OldStores, Stores};
 use crate::tree;
 
 const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
@@ -680,8 +680,12 @@ impl Service for Novale {
         self.stores.may_store(ino)
     }
 
-    fn pages_are_dropped(&self, ino: Ino, bytes: &Range<u64>) {
-        self.stores.dropped(ino, bytes);
+    fn pages_are_dropped(&self, ino: Ino, bytes: &Range<u64>, writes: u64) {
+        self.stores.dropped(ino, bytes, writes);
+    }
+
+    fn old_stores(&self) -> Option<OldStores> {
+        self.stores.old()
     }
 
     fn getxattr(&self, caller: Caller, ino: Ino, name: &[u8]) -> Reply<Vec<u8>> {

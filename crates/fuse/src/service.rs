@@ -12,6 +12,8 @@ use novale_core::{
     StatFs, XattrMode,
 };
 
+use crate::stores::OldStores;
+
 /// An errno, positive as in `<errno.h>`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Errno(pub i32);
@@ -279,8 +281,11 @@ pub trait Service: Send + Sync + 'static {
     ) -> Reply<bool>;
     /// Whether the kernel may have pages of a file that mappings have stored to.
     fn may_have_stores(&self, ino: Ino) -> bool;
-    /// The kernel has dropped its pages of a range, and written back what was stored to them.
-    fn pages_are_dropped(&self, ino: Ino, bytes: &Range<u64>);
+    /// The kernel has dropped its pages of a range, and written back what was stored to them, since so many writes
+    /// to the file; `u64::MAX` where none could come meanwhile.
+    fn pages_are_dropped(&self, ino: Ino, bytes: &Range<u64>, writes: u64);
+    /// Files of which the kernel is to drop its pages, with their writes, since much is kept beside what is stored.
+    fn old_stores(&self) -> Option<OldStores>;
     /// The value of an extended attribute.
     fn getxattr(&self, caller: Caller, ino: Ino, name: &[u8]) -> Reply<Vec<u8>>;
     /// Sets an extended attribute; the kernel has checked that the caller may. An access ACL of a

@@ -26,8 +26,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex};
 
 use novale_core::Ino;
@@ -42,8 +42,8 @@ const KEPT_MAX: usize = 512;
 /// Groups of 512 pages of a file of which the kernel's pages are known, 8 GB where all are used: of a file of more it may
 /// have any. A hole costs the kernel's user no room, and each group costs the daemon some.
 const GROUPS_MAX: usize = 4096;
-/// The same of all files, beyond those of the latest write of each: 64 MB. What a user keeps open and does not write to
-/// needs none.
+/// The same of all files: 75 MB. Beyond it the kernel is to drop its pages of those that nobody has written to for
+/// longest, which need none then.
 const KEPT_IN_ALL: usize = 16 << 10;
 /// Groups of all files: some 100 MB.
 const GROUPS_IN_ALL: usize = 1 << 20;
@@ -64,6 +64,25 @@ struct Totals {
     groups: AtomicUsize,
     /// Writes to files of which something is kept.
     writes: AtomicU64,
+    /// Some files' pages are being dropped ([`OldStores`]).
+    is_dropping: AtomicBool,
+    /// What was left then that could not be forgotten: it is tried again when there is an eighth more.
+    left: AtomicUsize,
+}
+
+/// Files that nobody has written to for long, each with its latest write: what is kept of that one and of those before
+/// is of no use once the kernel has dropped its pages ([`Stores::dropped`]). While there are such, no others are named.
+#[derive(Debug)]
+pub struct OldStores {
+    pub(crate) files: Vec<(Ino, u64)>,
+    totals: Arc<Totals>,
+}
+
+impl Drop for OldStores {
+    fn drop(&mut self) {
+        self.totals.left.store(self.totals.replaced.load(Relaxed), Relaxed);
+        self.totals.is_dropping.store(false, Release);
+    }
 }
 
 #[derive(Debug, Default)]
@@ -297,14 +316,10 @@ impl Pages {
 
     /// Forgets what was replaced long ago; the kernel has dropped those pages.
     fn forget_oldest(&mut self) {
-        if self.replaced.len() > KEPT_MAX {
-            self.forget_but(LATEST);
+        if self.replaced.len() <= KEPT_MAX {
+            return;
         }
-    }
-
-    /// Forgets what was replaced before so many writes.
-    fn forget_but(&mut self, latest: u64) {
-        let oldest = |replaced: &Replaced| replaced.write + latest <= self.writes;
+        let oldest = |replaced: &Replaced| replaced.write + LATEST <= self.writes;
         let pages: Vec<u64> =
             self.replaced.iter().filter(|(_, it)| oldest(it)).map(|(page, _)| *page).collect();
         for page in pages {
@@ -424,33 +439,36 @@ impl Stores {
         let written = write();
         pages.forget_oldest();
         pages.count();
-        drop(pages);
-        self.forget_in_others();
         written
     }
 
-    /// Where much is kept of all files together, forgets it of those that nobody has written to for longest, but what
-    /// the latest write to each has replaced.
-    fn forget_in_others(&self) {
-        if self.totals.replaced.load(Relaxed) <= KEPT_IN_ALL {
-            return;
+    /// The files whose pages the kernel is to drop, where much is kept of all together.
+    pub(crate) fn old(&self) -> Option<OldStores> {
+        let (totals, kept) = (&self.totals, self.totals.replaced.load(Relaxed));
+        let is_much = kept > KEPT_IN_ALL && kept > totals.left.load(Relaxed) / 8 * 9;
+        if !is_much || totals.is_dropping.swap(true, Acquire) {
+            return None;
         }
-        let all: Vec<_> =
-            locked(&self.files).values().filter_map(|open| open.pages.clone()).collect();
+        let open: Vec<_> = {
+            let files = locked(&self.files);
+            files.iter().filter_map(|(ino, open)| Some((*ino, open.pages.clone()?))).collect()
+        };
         // One that is in use is being written to.
-        let latest =
-            |pages: &Arc<Mutex<Pages>>| pages.try_lock().map_or(u64::MAX, |pages| pages.latest);
-        let mut by_age: Vec<_> = all.iter().map(|pages| (latest(pages), pages)).collect();
-        by_age.sort_unstable_by_key(|(latest, _)| *latest);
-        for (_, pages) in by_age {
-            if let Ok(mut pages) = pages.try_lock() {
-                pages.forget_but(1);
-                pages.count();
-            }
-            if self.totals.replaced.load(Relaxed) <= KEPT_IN_ALL / 2 {
-                break;
-            }
-        }
+        let known = |(ino, pages): (u64, Arc<Mutex<Pages>>)| {
+            let pages = pages.try_lock().ok()?;
+            let kept = pages.replaced.len();
+            (kept > 0).then_some((pages.latest, kept, (Ino::new(ino), pages.writes)))
+        };
+        let mut by_age: Vec<_> = open.into_iter().filter_map(known).collect();
+        by_age.sort_unstable_by_key(|(latest, ..)| *latest);
+        let mut surplus = kept - KEPT_IN_ALL / 2;
+        let is_old = |(_, kept, file): (u64, usize, (Ino, u64))| {
+            let is_wanted = surplus > 0;
+            surplus = surplus.saturating_sub(kept);
+            is_wanted.then_some(file)
+        };
+        let files = by_age.into_iter().map_while(is_old).collect();
+        Some(OldStores { files, totals: Arc::clone(totals) })
     }
 
     /// Bytes of a range become zeros past the page cache. Says whether the kernel has to drop its pages of it:
@@ -470,12 +488,13 @@ impl Stores {
         Ok(pages.known(bytes).next().is_some())
     }
 
-    /// The kernel has dropped its pages of a range that was erased, and written back what was stored to them.
-    pub(crate) fn dropped(&self, ino: Ino, bytes: &Range<u64>) {
+    /// The kernel has dropped its pages of a range, and written back what was stored to them, since so many writes to
+    /// the file.
+    pub(crate) fn dropped(&self, ino: Ino, bytes: &Range<u64>, writes: u64) {
         let Some(pages) = self.pages(ino) else { return };
         let mut pages = locked(&pages);
         let within = self::pages(bytes);
-        pages.replaced.retain(|page, _| !within.contains(page));
+        pages.replaced.retain(|page, it| !within.contains(page) || it.write > writes);
         pages.count();
     }
 
@@ -579,7 +598,7 @@ mod tests {
         file.write_back(1, &page);
         assert_eq!([999, 1000, 3000].map(|at| file.byte(4096 + at)), [5, 0, 9]);
         // Read again it is the kernel's: a store of what it had once is a store.
-        file.stores.dropped(INO, &(PAGE + 1000..2 * PAGE + 8));
+        file.stores.dropped(INO, &(PAGE + 1000..2 * PAGE + 8), u64::MAX);
         let mut page = file.cached(1);
         assert_eq!((page[1000], page[3000]), (0, 9));
         page[1000] = 5;
@@ -605,7 +624,7 @@ mod tests {
         assert!(file.stores.may_store_in(INO, &(0..i64::MAX as u64)));
         let read = |at: u64, buf: &mut [u8]| Ok(file.read_at(at, buf));
         assert!(file.stores.erase(INO, &(0..i64::MAX as u64), &read, &mut || Ok(())).unwrap());
-        file.stores.dropped(INO, &(0..i64::MAX as u64));
+        file.stores.dropped(INO, &(0..i64::MAX as u64), u64::MAX);
         assert!(locked(&pages).replaced.is_empty());
     }
 
@@ -702,24 +721,35 @@ mod tests {
     fn what_is_kept_of_all_files_is_bounded() {
         const PAGES: usize = 256;
         let stores = Arc::new(Stores::default());
-        let files = (8..1008).map(Ino::new).map(|ino| File::of(&stores, ino, PAGES * PAGE_BYTES));
+        let files = (8..308).map(Ino::new).map(|ino| File::of(&stores, ino, PAGES * PAGE_BYTES));
         let files: Vec<File> = files.collect();
+        let mut dropped = 0;
         for file in &files {
             (0..PAGES as u64).for_each(|page| _ = file.cached(page));
-            file.write(0, &[5; PAGES / 2 * PAGE_BYTES]);
-            file.write((PAGES - 1) as u64 * PAGE, &[6; 8]);
-            let kept = stores.totals.replaced.load(Relaxed);
-            assert!(kept <= KEPT_IN_ALL + files.len() + 2 * PAGES, "{kept} pages");
+            file.write(0, &[5; PAGES * PAGE_BYTES]);
+            let Some(old) = stores.old() else { continue };
+            assert!(stores.old().is_none(), "one at a time");
+            // Those of longest ago; what is written meanwhile stays.
+            assert!(old.files.iter().all(|(ino, _)| *ino != file.ino));
+            let (again, _) = *old.files.first().unwrap();
+            let again = files.iter().find(|file| file.ino == again).unwrap();
+            again.write(0, &[6; 8]);
+            for (ino, writes) in &old.files {
+                stores.dropped(*ino, &(0..u64::MAX), *writes);
+            }
+            dropped += old.files.len() as u64;
+            assert_eq!(locked(&stores.pages(again.ino).unwrap()).replaced.len(), 1);
+            again.write_back(0, &[0; PAGE_BYTES]);
+            assert_eq!([7, 8].map(|byte| again.byte(byte)), [6, 5]);
+            assert!(stores.totals.replaced.load(Relaxed) <= KEPT_IN_ALL / 2 + PAGES);
         }
-        // Of none the bytes go that its latest write has replaced.
-        let [first, .., last] = &files[..] else { panic!("no files") };
-        for file in [first, last] {
-            let mut page = vec![0; PAGE_BYTES];
-            page[3000] = 9;
-            file.write_back(PAGES as u64 - 1, &page);
-            let at = (PAGES - 1) * PAGE_BYTES;
-            assert_eq!([7, 8, 3000].map(|byte| file.byte(at + byte)), [6, 0, 9]);
-        }
+        assert!(dropped > 100, "{dropped} files");
+        // What can't be dropped is not asked for with each write.
+        let kept = stores.totals.replaced.load(Relaxed);
+        stores.totals.replaced.fetch_add(2 * KEPT_IN_ALL, Relaxed);
+        drop(stores.old().unwrap());
+        assert!(stores.old().is_none());
+        stores.totals.replaced.store(kept, Relaxed);
         files.iter().for_each(|file| stores.ended(file.ino));
         assert_eq!(stores.totals.replaced.load(Relaxed), 0);
         assert_eq!(stores.totals.groups.load(Relaxed), 0);
