@@ -304,8 +304,8 @@ mod tasks {
                 scope.spawn(|| {
                     while !is_mapped.load(Ordering::Relaxed) {
                         let turn = written.fetch_add(1, Ordering::Relaxed);
-                        let (byte, at) = ((turn * PAGE / LEN).to_le_bytes()[0], turn * PAGE % LEN);
-                        file.write_all_at(&[byte], at as u64).unwrap();
+                        let byte = u8::try_from(turn * PAGE / LEN % 256).unwrap();
+                        file.write_all_at(&[byte], (turn * PAGE % LEN) as u64).unwrap();
                     }
                 });
                 while written.load(Ordering::Relaxed) < 2 {
