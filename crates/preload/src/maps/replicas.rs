@@ -5,7 +5,7 @@
 //! kernel copies a page when the program first stores to it. A page that differs from the base is
 //! one that the program has changed. Publishing writes what differs to the file, and then to the base;
 //! what is stored meanwhile is found the next time. A write of this process to the file goes to
-//! base and replica as well.
+//! base and replica as well, of a private mapping to the base alone.
 
 use std::ops::Range;
 use std::sync::Arc;
