@@ -94,7 +94,7 @@ extern "C" fn start(_count: c_int, _args: *const *const c_char, environment: *co
         signals::begin();
     }
     if seen == Replaced::Part {
-        // Nothing else runs that it could wait for.
+        // There is one thread, which is let go on as if it were in a call.
         confined::before_unseen_calls();
     }
 }

@@ -543,10 +543,11 @@ fn show_replica(fs: &Fs, source: Source, asked: &Asked, carried: Option<&Part>) 
         let ino = source.as_ref()?.ino;
         // What a thread closes meanwhile that it has not opened must not be the base's number.
         let base = limits::opening(|| {
-            let (base, file) = Base::new(fs, ino, (asked.offset, asked.len))?;
+            let (base, file) = Base::empty((asked.offset, asked.len))?;
             let to = sys!(libc::SYS_mmap, start, asked.len, asked.access, flags, file.fd(), 0);
             (to >= 0).then_some(base)
         })?;
+        base.read(fs, ino)?;
         if let Some(part) = carried {
             replicas::carry(part, start, asked.len);
         }

@@ -18,7 +18,7 @@ use crate::base::say::say;
 use crate::base::sys::{Ret, fail, sys};
 use crate::maps::{self, Maps, PAGE, Part, Source};
 use crate::mounts::{self, ctx};
-use crate::numbers;
+use crate::numbers::{self, limits};
 
 const PAGE_BYTES: usize = 4096;
 
@@ -64,14 +64,18 @@ impl Drop for Base {
 }
 
 impl Base {
-    /// The bytes `offset..offset + len` of a file, zeros beyond its end, in memory of its own.
-    pub(crate) fn new(fs: &Fs, ino: Ino, (offset, len): (u64, u64)) -> Option<(Self, Memory)> {
+    /// For the bytes `offset..offset + len` of a file: memory of its own, with zeros in it.
+    pub(crate) fn empty((offset, len): (u64, u64)) -> Option<(Self, Memory)> {
         let memory = Memory::new(len)?;
         let access = libc::PROT_READ | libc::PROT_WRITE;
         let start = sys!(libc::SYS_mmap, 0, len, access, libc::MAP_SHARED, memory.fd(), 0);
-        let base = Self { start: u64::try_from(start).ok()?, len, offset };
-        fs.read(&ctx(), ino, offset, base.bytes(&(offset..offset + len))?).ok()?;
-        Some((base, memory))
+        Some((Self { start: u64::try_from(start).ok()?, len, offset }, memory))
+    }
+
+    /// Reads the file's bytes, as far as it goes.
+    pub(crate) fn read(&self, fs: &Fs, ino: Ino) -> Option<()> {
+        let bytes = self.bytes(&(self.offset..self.offset + self.len))?;
+        fs.read(&ctx(), ino, self.offset, bytes).ok().map(|_| ())
     }
 
     /// The same bytes in another file, in memory that the calling process shares with no other.
@@ -141,15 +145,18 @@ fn stored_to(range: &Range<u64>) -> Vec<bool> {
     const THERE: u64 = 3 << 62;
     let path = c"/proc/thread-self/pagemap";
     let flags = libc::O_RDONLY | libc::O_CLOEXEC;
-    let fd = sys!(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, 0);
-    if fd < 0 {
-        return Vec::new();
-    }
     let pages = usize::try_from((range.end - range.start) / PAGE).unwrap_or(0);
     let mut words = vec![0_u64; pages];
     let from = range.start / PAGE * 8;
-    let got = sys!(libc::SYS_pread64, fd, words.as_mut_ptr(), pages * 8, from);
-    numbers::close_low(fd as i32);
+    let got = limits::opening(|| {
+        let fd = sys!(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, 0);
+        if fd < 0 {
+            return fd;
+        }
+        let got = sys!(libc::SYS_pread64, fd, words.as_mut_ptr(), pages * 8, from);
+        numbers::close_low(fd as i32);
+        got
+    });
     if usize::try_from(got).ok() != Some(pages * 8) {
         return Vec::new();
     }
@@ -218,8 +225,13 @@ fn publish_file(maps: &Maps, range: &Range<u64>, file: (usize, Ino)) -> Result<(
     let pieces: Vec<Piece<'_>> =
         bytes.iter().map(|(offset, bytes)| Piece { offset: *offset, bytes }).collect();
     fs.write_scattered(&ctx(), file.1, &pieces).map_err(failed)?;
-    for (part, change) in &found {
-        put(part, change.offset, &change.bytes);
+    // Only now: what could not be published is no part of the file, whose bytes the bases are.
+    for (_, change) in &found {
+        for part in of_file(maps, file) {
+            if let Some((offset, bytes)) = within(part, change.offset, &change.bytes) {
+                put(part, offset, bytes);
+            }
+        }
     }
     Ok(())
 }
@@ -242,7 +254,7 @@ fn show_to_others(maps: &Maps, from: &Part, change: &Change) {
     {
         let piece = change.bytes.get(at..at + stored.len()).unwrap_or_default();
         if stored.first().is_some_and(|(old, new)| old != new) {
-            others().for_each(|part| show(part, change.offset + at as u64, piece));
+            others().for_each(|part| show_stored(part, change.offset + at as u64, piece));
         }
         at += stored.len();
     }
@@ -278,21 +290,30 @@ fn of_file(maps: &Maps, file: (usize, Ino)) -> impl Iterator<Item = &Part> {
     maps.parts().iter().filter(move |part| file_of(part) == file && is_replica(part))
 }
 
-/// Shows bytes of the file in a replica, as far as it has their place.
-fn show(part: &Part, offset: u64, bytes: &[u8]) {
+/// Of bytes at an offset of the file those that have a place in a part, and their offset.
+fn within<'b>(part: &Part, offset: u64, bytes: &'b [u8]) -> Option<(u64, &'b [u8])> {
     let end = offset + bytes.len() as u64;
     let range = part.offset.max(offset)..(part.offset + part.len).min(end);
-    if range.is_empty() {
-        return;
+    let from = usize::try_from(range.start - offset).ok()?;
+    let to = usize::try_from(range.end.checked_sub(offset)?).ok()?;
+    Some((range.start, bytes.get(from..to)?)).filter(|_| !range.is_empty())
+}
+
+/// Shows bytes of the file in a replica, as far as it has their place.
+fn show(part: &Part, offset: u64, bytes: &[u8]) {
+    if let Some((offset, bytes)) = within(part, offset, bytes) {
+        put(part, offset, bytes);
+        show_stored(part, offset, bytes);
     }
-    let [from, to] = [range.start, range.end].map(|at| usize::try_from(at - offset));
-    let (Ok(from), Ok(to)) = (from, to) else { return };
-    let piece = bytes.get(from..to).unwrap_or_default();
-    put(part, range.start, piece);
-    // A page that the kernel has copied does not show the base. Of a private mapping it is the program's own.
-    let at = part.start + (range.start - part.offset);
-    if part.shared && guard::readable_now(at, piece.len()).is_none_or(|shown| shown != piece) {
-        store(part.access, at, piece);
+}
+
+/// Stores bytes to a replica alone, as far as it has their place: a page that the kernel has copied does not show the
+/// base. Of a private mapping it is the program's own.
+fn show_stored(part: &Part, offset: u64, bytes: &[u8]) {
+    let Some((offset, bytes)) = within(part, offset, bytes).filter(|_| part.shared) else { return };
+    let at = part.start + (offset - part.offset);
+    if guard::readable_now(at, bytes.len()).is_none_or(|shown| shown != bytes) {
+        store(part.access, at, bytes);
     }
 }
 

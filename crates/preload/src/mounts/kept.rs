@@ -46,10 +46,11 @@ pub(super) unsafe fn free_copy(parents: *mut Joined) {
     }
     // SAFETY: as the caller says.
     let joined = unsafe { Box::from_raw(parents) };
-    joined.descriptors().for_each(words::forget_internal);
+    let descriptors: Vec<i32> = joined.descriptors().collect();
     while Arc::strong_count(&joined.fs) > 1 {
         // SAFETY: of a thread that slept by it in the parent, and is not in the child.
         unsafe { Arc::decrement_strong_count(Arc::as_ptr(&joined.fs)) };
     }
     drop(joined);
+    descriptors.into_iter().for_each(words::forget_internal);
 }

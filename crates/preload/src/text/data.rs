@@ -39,14 +39,16 @@ pub(crate) struct Wanted<'a, F> {
 }
 
 impl Data {
-    /// Adds what of the wanted addresses the data leads to. The library is loaded at `base`.
+    /// Adds what of the wanted addresses the data leads to. The library is loaded at `base`. False where not all of
+    /// it can be looked at.
     #[cold]
+    #[must_use]
     pub(crate) fn lead(
         &self,
         base: u64,
         wanted: &Wanted<'_, impl Fn(u64) -> bool>,
         to: &mut HashSet<u64>,
-    ) {
+    ) -> bool {
         match self {
             Self::Loaded(headers) => {
                 let loaded = |header: &&Header| header.p_flags & libc::PF_R != 0;
@@ -59,9 +61,10 @@ impl Data {
                 let all: ArrayVec<Part<'_>, PARTS_MAX> =
                     parts(headers).filter(loaded).map(part).take(PARTS_MAX).collect();
                 search(&all, base, wanted, to);
+                all.len() == parts(headers).filter(loaded).count()
             }
             Self::File(fd, headers) => {
-                let Some(file) = Mapped::new(*fd) else { return };
+                let Some(file) = Mapped::new(*fd) else { return false };
                 let part = |header: &Header| {
                     let start = usize::try_from(header.p_offset).ok()?;
                     let end = start.checked_add(usize::try_from(header.p_filesz).ok()?)?;
@@ -70,6 +73,7 @@ impl Data {
                 let all: ArrayVec<Part<'_>, PARTS_MAX> =
                     parts(headers).filter_map(part).take(PARTS_MAX).collect();
                 search(&all, 0, wanted, to);
+                all.len() == parts(headers).count()
             }
         }
     }

@@ -68,7 +68,7 @@ struct Object {
     /// Addresses of what is executed.
     texts: ArrayVec<Range<u64>, TEXTS_MAX>,
     build: ArrayVec<u8, BUILD_MAX>,
-    /// What nothing is replaced in: one of more texts than are looked at, or whose text is written to later.
+    /// What nothing is replaced in: one of more texts than are looked at, or whose text is written to.
     is_left: bool,
     is_go: bool,
     /// Of libc its file, and where in it the text begins.
@@ -101,7 +101,7 @@ pub(crate) fn begin() -> Replaced {
     let (mut replaced, mut image) = (0, None);
     for object in all().filter(|object| object.kind == Kind::Libc) {
         image = by_image(object, loader);
-        replaced += if image.is_some() { 1 } else { object.replace(&object.sites()) };
+        replaced += if image.is_some() { 1 } else { object.replace(&object.sites()).0 };
     }
     let mut seen = if replaced > 0 { Replaced::All } else { Replaced::None };
     if replaced > 0 {
@@ -109,8 +109,8 @@ pub(crate) fn begin() -> Replaced {
             let beside = image.filter(|_| object.kind == Kind::Loader);
             let beside = beside.and_then(|image| image.sites(&object.build));
             let sites = beside.unwrap_or_else(|| object.sites());
-            object.replace(&sites);
-            if object.is_unseen(&sites) {
+            let (_, is_whole) = object.replace(&sites);
+            if !is_whole || object.is_unseen(&sites) {
                 seen = Replaced::Part;
             }
         }
@@ -147,7 +147,7 @@ unsafe extern "C" fn take_down(
 /// that it can't.
 pub(crate) fn mmap(args: &Args, leave: fn() -> bool) -> Served {
     let [_, len, access, flags, fd, offset] = *args;
-    let is_text = access & (libc::PROT_EXEC | libc::PROT_WRITE) as u64 == libc::PROT_EXEC as u64
+    let is_text = access & libc::PROT_EXEC as u64 != 0
         && flags & (libc::MAP_ANONYMOUS | libc::MAP_SHARED) as u64 == 0;
     if !is_text {
         return None;
@@ -157,9 +157,9 @@ pub(crate) fn mmap(args: &Args, leave: fn() -> bool) -> Served {
         && let Some(object) = of_file(fd, offset, start..start.saturating_add(len))
     {
         let sites = object.sites();
-        if !object.is_go && !is_libc(fd) && !object.is_unseen(&sites) {
-            object.replace(&sites);
-        } else if !leave() {
+        let is_left = object.is_go || is_libc(fd) || object.is_unseen(&sites);
+        let is_seen = !is_left && object.replace(&sites).1;
+        if !is_seen && !leave() {
             sys!(libc::SYS_munmap, at, len);
             return Some(fail(libc::EAGAIN));
         }
@@ -192,6 +192,7 @@ unsafe fn look(info: *const libc::dl_phdr_info) -> Option<Object> {
             if object.kind == Kind::Libc {
                 object.file = Some((name, header.p_offset));
             }
+            object.is_left |= is_written(header);
             object.add_text(start..start + header.p_filesz);
         }
         if header.p_type == libc::PT_NOTE {
@@ -221,8 +222,12 @@ fn kind(name: &[u8], base: u64) -> Kind {
 }
 
 fn is_text(header: &libc::Elf64_Phdr) -> bool {
-    let access = header.p_flags & (libc::PF_X | libc::PF_W);
-    header.p_type == libc::PT_LOAD && access == libc::PF_X
+    header.p_type == libc::PT_LOAD && header.p_flags & libc::PF_X != 0
+}
+
+/// Whether the program may write to a text itself.
+fn is_written(header: &libc::Elf64_Phdr) -> bool {
+    is_text(header) && header.p_flags & libc::PF_W != 0
 }
 
 /// A library of which a part was mapped just now; `None` for what is none.
@@ -239,7 +244,8 @@ fn of_file(fd: u64, offset: u64, mapped: Range<u64>) -> Option<Object> {
     let mut object = Object::new(Kind::Other, base, Data::File(fd, headers.clone()));
     object.add_text(start..end.max(start));
     // The loader has yet to write to it, and would do so behind what was replaced.
-    object.is_left |= headers.iter().any(|header| writes_to_text(fd, header));
+    let is_left = |header: &libc::Elf64_Phdr| is_written(header) || writes_to_text(fd, header);
+    object.is_left |= headers.iter().any(is_left);
     for note in headers.iter().filter(|header| header.p_type == libc::PT_NOTE) {
         let at = usize::try_from(note.p_offset).ok()?;
         let end = at.checked_add(usize::try_from(note.p_filesz).ok()?)?;
@@ -383,32 +389,38 @@ impl Object {
         self.kind == Kind::Other && all.iter().any(is_unseen)
     }
 
-    /// Replaces those of its sites that are to be; returns how many.
+    /// Replaces those of its sites that are to be; returns how many, and whether these are all.
     #[unsafe(link_section = ".text.novale_start")]
-    fn replace(&self, all: &Sites) -> usize {
+    fn replace(&self, all: &Sites) -> (usize, bool) {
         if all.is_empty() || self.is_left {
-            return 0;
+            return (0, all.is_empty());
         }
         let entry = if self.kind == Kind::Other { Entry::Keeping } else { Entry::Plain };
-        let replace = |text: &Range<u64>| {
-            let wanted = self.wanted(all.clone(), text);
-            patch::all(self.base, (text.start, text.end), &wanted, entry)
-        };
-        self.texts.iter().map(replace).sum()
+        let (mut replaced, mut wanted) = (0, 0);
+        for text in &self.texts {
+            let sites = self.wanted(all.clone(), text);
+            replaced += patch::all(self.base, (text.start, text.end), &sites, entry);
+            wanted += sites.len();
+        }
+        (replaced, replaced == wanted)
     }
 
     #[cold]
     fn find(&self, build: &[u8]) -> Vec<Site> {
-        let mut all = Vec::new();
+        let (mut all, mut is_known) = (Vec::new(), true);
         for text in &self.texts {
             let bytes = bytes_of(text);
             let is_looked_at =
                 bytes.len() <= TEXT_MAX && (self.kind == Kind::Libc || sites::may_call(bytes));
             if let (true, Ok(offset)) = (is_looked_at, u32::try_from(text.start - self.base)) {
-                all.extend(sites::find(bytes, (self.base, offset), &self.data));
+                let (found, known) = sites::find(bytes, (self.base, offset), &self.data);
+                all.extend(found);
+                is_known &= known;
             }
         }
-        kept::write(build, &all);
+        if is_known {
+            kept::write(build, &all);
+        }
         all
     }
 }

@@ -100,8 +100,8 @@ fn each_syscall(text: &[u8]) -> impl Iterator<Item = usize> {
 
 /// Finds the sites in `text`, which is loaded at `base + offset` of a library with this data, in their order. Of a
 /// `syscall` that no jump can take the place of there is one that is left ([`Site::is_left`]), where its number is
-/// known.
-pub(crate) fn find(text: &[u8], (base, offset): (u64, u32), data: &Data) -> Vec<Site> {
+/// known. False with those that are left alone, where the data can't be looked at.
+pub(crate) fn find(text: &[u8], (base, offset): (u64, u32), data: &Data) -> (Vec<Site>, bool) {
     let start = u64::from(offset);
     let mut near = HashSet::new();
     for at in each_syscall(text) {
@@ -138,18 +138,19 @@ pub(crate) fn find(text: &[u8], (base, offset): (u64, u32), data: &Data) -> Vec<
         }
     }
     calls.extend(open);
+    let mut is_known = true;
     if !calls.is_empty() {
         let text = start..start + text.len() as u64;
         let is_near = |at: u64| near.contains(&(at / BLOCK));
-        data.lead(base, &Wanted { text, is_near, tables: &tables }, &mut targets);
+        is_known = data.lead(base, &Wanted { text, is_near, tables: &tables }, &mut targets);
     }
-    let mut free_from = 0;
+    let mut free_from = if is_known { 0 } else { u64::MAX };
     let mut next = |call: &Call| {
         let found = site(&call.around, call.index, &targets, free_from)?;
-        free_from = u64::from(found.start) + u64::from(found.len);
+        free_from = free_from.max(u64::from(found.start) + u64::from(found.len));
         Some(found)
     };
-    calls.iter().filter_map(&mut next).collect()
+    (calls.iter().filter_map(&mut next).collect(), is_known)
 }
 
 /// A `syscall` with the instructions around it.
@@ -287,7 +288,7 @@ mod tests {
     use super::*;
 
     fn found(code: &[&[u8]]) -> Vec<Site> {
-        find(&code.concat(), (0, 0), &Data::Loaded(&[]))
+        find(&code.concat(), (0, 0), &Data::Loaded(&[])).0
     }
 
     const RET: &[u8] = &[0xc3];
@@ -309,6 +310,14 @@ mod tests {
         assert_eq!(found(&[RET, XOR_EAX, &SYSCALL, ENDBR, XOR_EAX, RET]), left(3));
         let whole = Site { start: 1, len: 8, at: 6, number: Some(0) };
         assert_eq!(found(&[RET, ENDBR, XOR_EAX, SYSCALL_RET]), [whole]);
+    }
+
+    #[test]
+    fn nothing_is_replaced_where_the_data_is_not_known() {
+        let code = [XOR_EAX, XOR_EAX, SYSCALL_RET].concat();
+        let left = Site { start: 4, len: 2, at: 0, number: Some(0) };
+        assert_eq!(find(&code, (0, 0), &Data::File(u64::MAX, Vec::new())), (vec![left], false));
+        assert!(!found(&[&code])[0].is_left());
     }
 
     #[test]
