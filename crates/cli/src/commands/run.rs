@@ -290,7 +290,7 @@ fn named_mounts(dirs: &[PathBuf]) -> Result<Vec<Shared>> {
 }
 
 fn not_shared(dir: &Path) -> anyhow::Error {
-    anyhow!("{} is not shared: unmount it, and mount it with -o direct", dir.display())
+    anyhow!("{} is not shared: unmount it, and mount it with -o direct", shown_path(dir))
 }
 
 /// Whether a mount is one that is believed, and not a part of it elsewhere.
@@ -312,14 +312,14 @@ fn usable(table: &MountTable, mount: &MountEntry) -> Result<Option<Shared>> {
     let (slots, served) = match join::served(&ask::slots_of(mount), mount.device) {
         Ok(Some(found)) => found,
         Ok(None) | Err(JoinError::NotOpen | JoinError::NotShared { .. }) => return Ok(None),
-        Err(error) => return Err(error).with_context(|| target.display().to_string()),
+        Err(error) => return Err(error).with_context(|| shown_path(target)),
     };
     if let Some(other) = table.below(target) {
-        let (target, other) = (target.display(), other.target.display());
+        let (target, other) = (shown_path(target), shown_path(&other.target));
         bail!("{target}: something else is mounted below it, at {other}");
     }
     if let Some(flag) = keeps_from(mount) {
-        bail!("{}: it is mounted with {flag}, which the kernel sees to", target.display());
+        bail!("{}: it is mounted with {flag}, which the kernel sees to", shown_path(target));
     }
     let told = ForPrograms::from_bits(served.words);
     Ok(Some(Shared { entry: entry(mount, &slots, told)?, told }))

@@ -14,6 +14,7 @@ use anyhow::{Context, Result, bail};
 use novale_fuse::{KIND, MountEntry, MountTable};
 
 use crate::base::args::SlotCommand;
+use crate::base::out::shown_path;
 use crate::holders::facts::SlotFile;
 use crate::holders::{ask, holder};
 use crate::mounts::leaving::finish;
@@ -54,7 +55,7 @@ fn named(given: &[PathBuf]) -> Result<Vec<PathBuf>> {
         bail!(
             "{} lies in the pool that is mounted on {}: name that directory",
             dir.display(),
-            mount.target.display()
+            shown_path(&mount.target)
         );
     }
     if dir.is_dir() {
@@ -83,7 +84,7 @@ fn refuse_others(mount: &MountEntry, slots: &[PathBuf]) -> Result<()> {
         None => Ok(()),
         Some(path) => bail!(
             "{}: another file is at {} by now than the slot that is mounted: put that back, or name the slots",
-            mount.target.display(),
+            shown_path(&mount.target),
             path.display()
         ),
     }

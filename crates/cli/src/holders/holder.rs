@@ -19,6 +19,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
+use crate::base::out::shown_path;
 use crate::holders::ask;
 use crate::holders::facts::SlotFile;
 use crate::holders::{servers, users};
@@ -177,7 +178,7 @@ fn in_use(slot: &Path, holder: Option<&Process>) -> anyhow::Error {
     let mounted = mounts_of(slot).unwrap_or_default();
     match mounted.first() {
         Some(mount) => {
-            let target = mount.target.display();
+            let target = shown_path(&mount.target);
             anyhow!(
                 "{} is in use by {by}, mounted at {target}: unmount it first (novale umount {target})",
                 slot.display()

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use novale_fuse::{KIND, MountEntry, MountTable};
 
+use crate::base::out::shown_path;
 use crate::holders::{ask, holder};
 use crate::pools::slots::split_source;
 
@@ -45,7 +46,7 @@ fn watch(paths: &[PathBuf], ended: &Receiver<()>) {
             return;
         }
         for mount in &stuck {
-            remark!("novale: {}: waiting for {}", mount.target.display(), whom(mount));
+            remark!("novale: {}: waiting for {}", shown_path(&mount.target), whom(mount));
         }
         if !stuck.is_empty() {
             return;

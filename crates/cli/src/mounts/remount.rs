@@ -6,6 +6,7 @@ use anyhow::{Result, bail};
 use novale_fuse::{MountOptions, find, remount};
 
 use crate::base::args::MountArgs;
+use crate::base::out::shown_path;
 use crate::base::words::{QUIET, Words, spelled};
 use crate::holders::ask;
 use crate::holders::facts::Facts;
@@ -17,7 +18,7 @@ pub(crate) fn run(args: &MountArgs, words: &Words, target: &Path) -> Result<()> 
     }
     let entry = find(target)?;
     let mut options = MountOptions::parse_sloppy(&entry.options)?.with(&words.mount)?;
-    let shown = entry.target.display();
+    let shown = shown_path(&entry.target);
     // One that does not answer is remounted all the same: the flags are the kernel's.
     if let Some(facts) = ask::ask(&entry, ask::ANSWER_MAX).unwrap_or_default().facts {
         if facts.read_only && !options.read_only {
@@ -61,7 +62,7 @@ pub(crate) fn cannot_change(target: &Path, late: &[String]) {
     if !late.is_empty() {
         remark!(
             "novale: {}: {} can't be changed while mounted: unmount it, and mount it so",
-            target.display(),
+            shown_path(target),
             late.join(" and ")
         );
     }
