@@ -19,7 +19,7 @@ use novale_posix::Pool;
 use rustix::fs::{FlockOperation, flock, statvfs};
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 use serde_json::Value;
-use support::{Outcome, Scratch, alone, arenas, ends, eventually, novale, program};
+use support::{Outcome, Scratch, Stopped, alone, arenas, ends, eventually, novale, program};
 
 fn slots_of(scratch: &Scratch) -> Value {
     serde_json::from_str(&novale(&["slot", "status", "--json", &scratch.dir()]).ok()).unwrap()
@@ -681,6 +681,24 @@ fn where_the_daemon_dies_meanwhile_it_is_said_how_to_go_on() {
     novale(&["slot", "add", b, a]).ok();
     let checked = novale(&["check", a, b]).ok();
     assert!(checked.contains("no errors"), "{checked}");
+}
+
+/// The slot was asked for on, of a daemon that went on once nobody waited for it any more.
+#[test]
+fn what_a_command_has_given_up_does_not_come_later() {
+    let Some(scratch) = Scratch::for_mount("what_a_command_has_given_up") else { return };
+    let _alone = alone();
+    let (slots, dir) = (["a", "b", "c"].map(|name| scratch.slot(name)), scratch.dir());
+    let [a, b, c] = slots.each_ref().map(String::as_str);
+    novale(&["mkfs", "--size", "16M", a]).ok();
+    novale(&["mount", a, &dir]).ok();
+    let stopped = Stopped::daemon_of(a);
+    novale(&["slot", "add", "--size", "16M", b, &dir]).refused(1, &["does not begin"]);
+    assert!(!Path::new(b).exists());
+    drop(stopped);
+    novale(&["slot", "add", "--size", "16M", c, &dir]).ok();
+    novale(&["umount", &dir]).ok();
+    novale(&["check", a, c]).ok();
 }
 
 #[test]
