@@ -104,11 +104,22 @@ impl PmAddr {
     #[inline]
     #[must_use]
     pub const fn add(self, bytes: u64) -> Self {
-        assert!(
-            bytes <= BYTE_MASK && self.byte() + bytes <= BYTE_MASK,
-            "a byte offset in a slot has 48 bits"
-        );
-        Self(self.0 + bytes)
+        let Some(sum) = self.checked_add(bytes) else {
+            panic!("a byte offset in a slot has 48 bits");
+        };
+        sum
+    }
+
+    /// The same; none when that lies beyond. Of addresses that nobody has checked yet.
+    #[inline]
+    #[must_use]
+    pub const fn checked_add(self, bytes: u64) -> Option<Self> {
+        // No overflow: both are below 2^48 where they are added.
+        if bytes <= BYTE_MASK && self.byte() + bytes <= BYTE_MASK {
+            Some(Self(self.0 + bytes))
+        } else {
+            None
+        }
     }
 
     /// Takes a word that must be null or the address of a page.
@@ -191,5 +202,19 @@ mod tests {
     #[should_panic(expected = "48 bits")]
     fn an_address_does_not_run_into_the_reserved_bits() {
         let _addr = PmAddr::new(1, (1 << 48) - 64).add(64);
+    }
+
+    #[test]
+    fn no_address_follows_the_end_of_the_longest_slot() {
+        let last = PmAddr::new(1, PmAddr::SLOT_BYTES_MAX - 64);
+        assert_eq!(last.checked_add(63), Some(PmAddr::new(1, PmAddr::SLOT_BYTES_MAX - 1)));
+        for bytes in [64, PmAddr::SLOT_BYTES_MAX, u64::MAX] {
+            assert_eq!(last.checked_add(bytes), None);
+        }
+        // Reserved bits stay what they are, and carry nothing.
+        let any = PmAddr::from_raw(u64::MAX);
+        assert_eq!((any.checked_add(0), any.checked_add(1)), (Some(any), None));
+        let any = PmAddr::from_raw(u64::MAX - 8);
+        assert_eq!(any.checked_add(8), Some(PmAddr::from_raw(u64::MAX)));
     }
 }

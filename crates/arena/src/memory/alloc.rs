@@ -26,7 +26,10 @@ const TABLE_CLASSES: u8 = 192;
 const TABLE_LOG2_MAX: u32 = 34;
 
 /// Classes whose free blocks go to others where there is no fresh memory: one file's index may have taken all of it.
-/// Their readers take any words for what they may be, and nothing in them outlives their use.
+/// So a late reader of a map may find any words in them: it checks each, offset or value, before it follows it, and
+/// believes nothing before its counter says so. A map whose readers could not keeps its nodes ([`Radix::vacate`]).
+///
+/// [`Radix::vacate`]: crate::Radix::vacate
 const LENDERS: [Class; 2] = [INDEX_NODE, INDEX_PARENT];
 /// Nodes of radix maps, and those above leaves.
 pub(crate) const INDEX_NODE: Class = Class::internal(131, 72);

@@ -10,7 +10,7 @@ use std::ops::Range;
 use novale_layout::{PAGE, Partner, PmAddr};
 use novale_pm::Pm;
 
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 use crate::base::extent::pages_touched;
 use crate::base::lines::{one_copy, places};
 use crate::fs::Fs;
@@ -162,7 +162,7 @@ impl Fs {
         let Some(pair) = pair.filter(|pair| !pair.home.is_null()) else { return Ok(None) };
         let to = PAGE.min(from + (end - start));
         if one_copy(pair.word, &(from..to)) == Some(false) {
-            copying.add(pair.home.add(from), to - from)?;
+            copying.add(place_in(pair.home, from)?, to - from)?;
         } else {
             copying.add_runs(pair.home, pair.partner(), pair.word, from..to)?;
         }
@@ -191,7 +191,7 @@ impl Fs {
             Some(Paired { partner, word, .. }) => {
                 copying.add_runs(home, partner, word, from..from + now)?;
             }
-            None => copying.add(home.add(from), now)?,
+            None => copying.add(place_in(home, from)?, now)?,
         }
         Ok(start + now)
     }
@@ -219,7 +219,7 @@ impl<'a> Copying<'a> {
     /// The next bytes lie there.
     #[inline]
     fn add(&mut self, at: PmAddr, len: u64) -> Result<()> {
-        if self.len > 0 && self.at.add(self.len) == at {
+        if self.len > 0 && self.at.checked_add(self.len) == Some(at) {
             self.len += len;
             return Ok(());
         }
@@ -241,6 +241,7 @@ impl<'a> Copying<'a> {
         word: u64,
         bytes: Range<u64>,
     ) -> Result<()> {
+        place_in(home, PAGE - 1)?;
         places(home, partner, word, bytes)
             .try_for_each(|(at, bytes)| self.add(at, bytes.end - bytes.start))
     }
@@ -276,6 +277,15 @@ impl<'a> Copying<'a> {
     }
 }
 
+/// The address of a byte of a page, as a reader finds the page: the block that leads there may be another's
+/// by now, and any word.
+#[inline]
+fn place_in(page: PmAddr, from: u64) -> Result<PmAddr> {
+    page.checked_add(from).ok_or_else(|| {
+        Error::damaged("address", page, format_args!("no byte {from} from there on"))
+    })
+}
+
 /// How many bytes from a page's start on are the file's.
 #[inline]
 pub(crate) fn live_bytes(view: &View<'_>, page: u64) -> usize {
@@ -285,6 +295,9 @@ pub(crate) fn live_bytes(view: &View<'_>, page: u64) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::Ordering::Relaxed;
+
+    use novale_arena::{Class, Off};
     use novale_pm::{PmOptions, Purpose};
 
     use super::*;
@@ -348,5 +361,49 @@ mod tests {
                 assert!(read.iter().skip(count).all(|byte| *byte == 7));
             }
         }
+    }
+
+    /// A reader may stand at a node of the index while it is given back, and lent to what stores any words
+    /// there: it panicked at a word that is no address. It fails, and who reads without the lock tries again.
+    #[test]
+    fn a_read_fails_at_words_that_are_no_addresses() {
+        let (fs, ino) = with_file();
+        let held: Vec<u8> = (0..4 * 4096).map(|byte| (byte % 251) as u8).collect();
+        fs.write(&CTX, ino, 0, &held).unwrap();
+        let arena = fs.arena();
+        let view = fs.views.find(arena, ino).unwrap().unwrap();
+        let lent = |word: u64| {
+            let off = arena.alloc(Class::new(100, 200)).unwrap();
+            arena.slice(off, 200).unwrap().iter().for_each(|place| place.store(word, Relaxed));
+            off
+        };
+        let root = |off: Off, height: u64| 1 << 63 | off.raw() | height;
+        let index = view.index_word().load(Relaxed);
+        let empty = lent(0);
+        for word in
+            [u64::MAX, PmAddr::SLOT_BYTES_MAX - PAGE, PmAddr::SLOT_BYTES_MAX - 1, 1 << 55 | 5]
+        {
+            let node = lent(word);
+            let pairs = [0, root(empty, 1), root(node, 1), root(node, 2)];
+            for (height, pairs) in
+                [1, 2].into_iter().flat_map(|high| pairs.map(|pairs| (high, pairs)))
+            {
+                view.index_word().store(root(node, height), Relaxed);
+                view.pairs_word().store(pairs, Relaxed);
+                for (from, len) in [(0, 10), (10, 64), (10, 4096), (4000, 200), (0, 3 * 4096)] {
+                    // Errors all of them, but where the words of a block lead to a block that is read.
+                    let _any = fs.read(&CTX, ino, from, &mut vec![0; len]);
+                }
+                if height == 1 && pairs == 0 {
+                    let read = fs.read(&CTX, ino, 10, &mut vec![0; 4096]);
+                    assert!(matches!(read, Err(Error::Damaged { .. })), "{word:#x}: {read:?}");
+                }
+            }
+        }
+        view.index_word().store(index, Relaxed);
+        view.pairs_word().store(0, Relaxed);
+        let mut read = vec![0; held.len()];
+        assert_eq!(fs.read(&CTX, ino, 0, &mut read).unwrap(), held.len());
+        assert!(read == held);
     }
 }

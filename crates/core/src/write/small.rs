@@ -117,8 +117,11 @@ impl Fs {
             let ends = [offset, if has_lines { end } else { 0 }];
             for at in ends.into_iter().filter(|at| !at.is_multiple_of(LINE)) {
                 let addr = view.index().get(self.arena(), at / PAGE).unwrap_or(0);
-                if addr != 0 {
-                    self.pm.prefetch(PmAddr::from_raw(addr).add(at % PAGE));
+                // Found without the lock: it may be any word.
+                if addr != 0
+                    && let Some(at) = PmAddr::from_raw(addr).checked_add(at % PAGE)
+                {
+                    self.pm.prefetch(at);
                 }
             }
             return;
