@@ -104,10 +104,8 @@ impl PmAddr {
     #[inline]
     #[must_use]
     pub const fn add(self, bytes: u64) -> Self {
-        let Some(sum) = self.checked_add(bytes) else {
-            panic!("a byte offset in a slot has 48 bits");
-        };
-        sum
+        assert!(self.checked_add(bytes).is_some(), "a byte offset in a slot has 48 bits");
+        Self(self.0 + bytes)
     }
 
     /// The same; none when that lies beyond. Of addresses that nobody has checked yet.

@@ -1,6 +1,8 @@
 //! Promise: what programs that were killed have left in their arena stays there until it is in the pool, and
 //! a program that becomes another one by exec keeps nobody from anything.
 
+#![allow(clippy::unwrap_used, reason = "tests stop at what fails")]
+
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
