@@ -459,7 +459,9 @@ fn a_pool_that_was_changed_since_is_left_alone() {
 fn a_slot_that_fails_and_comes_back_keeps_what_was_buffered() {
     survive_failing_slots().unwrap();
     let slots = [(); 2].map(|()| NamedTempFile::new().unwrap());
-    slots.iter().for_each(|slot| slot.as_file().set_len(16 * MB).unwrap());
+    for slot in &slots {
+        slot.as_file().set_len(16 * MB).unwrap();
+    }
     let map = || {
         let options = PmOptions { lock: SlotLock::Held, ..PmOptions::default() };
         Pm::open(&slots.each_ref().map(|slot| SlotSpec::new(slot.path())), &options).unwrap()
@@ -478,9 +480,9 @@ fn a_slot_that_fails_and_comes_back_keeps_what_was_buffered() {
     let other = ManuallyDrop::new(Fs::attach(map(), &arena, &options, ended).unwrap());
     let files: Vec<Ino> = (0..40).map(|name| create(&other, &format!("f{name}"))).collect();
     for file in &files {
-        other.write(&CTX, *file, 0, &[1; 20_000]).unwrap();
+        other.write(&CTX, *file, 0, &[1; 16_000]).unwrap();
         other.sync(&CTX, *file).unwrap();
-        other.write(&CTX, *file, 0, &[2; 20_000]).unwrap();
+        other.write(&CTX, *file, 0, &[2; 16_000]).unwrap();
     }
     first.close().unwrap();
     let failing = slots[0].as_file();
@@ -498,7 +500,7 @@ fn a_slot_that_fails_and_comes_back_keeps_what_was_buffered() {
     failing.write_all_at(&kept, 0).unwrap();
     assert!(end(map()).unwrap());
     let fs = open_as(map(), &buffered());
-    assert!(files.iter().all(|file| contents(&fs, *file) == [2; 20_000]));
+    assert!(files.iter().all(|file| contents(&fs, *file) == [2; 16_000]));
     fs.close().unwrap();
     verify(fs.pm());
 }

@@ -185,7 +185,7 @@ mod tests {
             NewInode { kind: FileKind::File, mode: 0o600, uid: 0, gid: 0, rdev: 0, target: b"" };
         let open = OpenRequest { stores: true, ..OpenRequest::default() };
         let (made, _) = service.create(Ino::ROOT, b"f", (&file, 0), open).unwrap();
-        service.write(None, made.ino, 0, &[1; 1 << 20]).unwrap();
+        service.write(None, made.ino, 0, &vec![1; 1 << 20]).unwrap();
         service.unlink(Ino::ROOT, b"f", None).unwrap();
         assert!(service.room_turn().is_some());
         Arc::new(service)
@@ -201,7 +201,7 @@ mod tests {
             let (mut request, answer) = (request, answer.clone());
             room.again(move |_| request(), move |done| answer.send(done).unwrap());
         };
-        let (begin, begun) = channel();
+        let (begin, started) = channel();
         let (go, goes) = channel::<()>();
         // It is tried until all have asked.
         ask(Box::new(move || {
@@ -209,12 +209,12 @@ mod tests {
             goes.recv().unwrap_or_default();
             Err(Errno(libc::ENOSPC))
         }));
-        begun.recv().unwrap();
+        started.recv().unwrap();
         (1..WAITING_MAX).for_each(|_| ask(Box::new(full)));
         assert!(answers.try_recv().is_err(), "all of them wait");
         ask(Box::new(full));
         assert_eq!(answers.try_recv(), Ok(full()), "one more does not");
-        drop((go, begun));
+        drop((go, started));
         for _ in 0..WAITING_MAX {
             assert_eq!(answers.recv().unwrap(), full());
         }

@@ -726,7 +726,7 @@ mod tests {
         let mut dropped = 0;
         for file in &files {
             (0..PAGES as u64).for_each(|page| _ = file.cached(page));
-            file.write(0, &[5; PAGES * PAGE_BYTES]);
+            file.write(0, &vec![5; PAGES * PAGE_BYTES]);
             let Some(old) = stores.old() else { continue };
             assert!(stores.old().is_none(), "one at a time");
             // Those of longest ago; what is written meanwhile stays.
@@ -750,7 +750,9 @@ mod tests {
         drop(stores.old().unwrap());
         assert!(stores.old().is_none());
         stores.totals.replaced.store(kept, Relaxed);
-        files.iter().for_each(|file| stores.ended(file.ino));
+        for file in &files {
+            stores.ended(file.ino);
+        }
         assert_eq!(stores.totals.replaced.load(Relaxed), 0);
         assert_eq!(stores.totals.groups.load(Relaxed), 0);
     }

@@ -90,8 +90,8 @@ fn a_slot_of_huge_pages_fails_as_others_do() {
         println!("skipped: a_slot_of_huge_pages_fails_as_others_do: no two are free");
         return;
     };
-    let fill = |at| pm.fence(pm.stream(PmAddr::new(0, at), &[7; 64], Purpose::Data)).end();
-    [0, HUGE].into_iter().for_each(fill);
+    let store = |at| pm.fence(pm.stream(PmAddr::new(0, at), &[7; 64], Purpose::Data)).end();
+    [0, HUGE].into_iter().for_each(store);
     file.set_len(HUGE).unwrap();
     let _zeros = pm.load_u64(PmAddr::new(0, HUGE + 8192));
     assert_eq!(pm.health().failed, 1);
