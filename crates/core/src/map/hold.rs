@@ -232,16 +232,8 @@ impl Fs {
 
     /// Gives up a hold of this client's or of a dead one's.
     fn give_up(&self, call: &Call<'_>, locked: &Locked<'_>, hold: HoldId) -> Result<()> {
-        let key = self.arena().hold_word(hold.slot)?.load(Ordering::Relaxed);
-        let holds = locked.view.holds();
-        let count = holds.load(Ordering::Relaxed);
-        let left = count.checked_sub(counts(hold.of_pages)).filter(|_| key == hold.key());
-        let Some(left) = left else { return Err(Error::Invalid("a hold that was given up")) };
-        call.op.note_word(COUNT, count);
-        call.op.note_word(HOLD, hold.noted() | GIVING);
         let wanted = locked.view.is_wanted();
-        holds.store(left, Ordering::Relaxed);
-        self.arena().set_hold(hold.slot, 0)?;
+        let left = self.note_given(call, &locked.view, hold)?;
         if left == 0 {
             Self::unheld(&locked.view);
         }
@@ -259,6 +251,28 @@ impl Fs {
             self.arena().next_mappings_turn();
         }
         unparked
+    }
+
+    /// Gives up a hold of the inode whose lock, and no other one's, the operation has; says how many are left.
+    fn note_given(&self, call: &Call<'_>, view: &View<'_>, hold: HoldId) -> Result<u64> {
+        let key = self.arena().hold_word(hold.slot)?.load(Ordering::Relaxed);
+        let count = view.holds().load(Ordering::Relaxed);
+        let left = count.checked_sub(counts(hold.of_pages)).filter(|_| key == hold.key());
+        let Some(left) = left else { return Err(Error::Invalid("a hold that was given up")) };
+        call.op.note_word(COUNT, count);
+        call.op.note_word(HOLD, hold.noted() | GIVING);
+        view.holds().store(left, Ordering::Relaxed);
+        self.arena().set_hold(hold.slot, 0)?;
+        Ok(left)
+    }
+
+    /// Gives up a hold of an inode that can't be read, if it is still there: no more than the hold goes.
+    fn give_up_unread(&self, call: &Call<'_>, hold: HoldId) -> Result<()> {
+        if self.arena().hold_word(hold.slot)?.load(Ordering::Relaxed) == 0 {
+            return Ok(());
+        }
+        let (view, _guard) = self.lock_view(call, hold.ino, None, false)?;
+        self.note_given(call, &view, hold).map(|_left| ())
     }
 
     /// Decides what stands of a hold that a dead operation was taking or giving, for the inode that it
@@ -283,25 +297,36 @@ impl Fs {
     /// Gives back what a dead client holds, all of whose operations have ended, in the name of `call`.
     /// An inode that somebody has locked is left for the next time: who settles must not wait for it.
     pub(crate) fn give_back_holds(&self, call: &Call<'_>, recovery: &Recovery<'_>) -> Result<()> {
+        let mut all = Ok(());
         for (slot, key) in recovery.holds_left()? {
             let hold = HoldId::of_key(&recovery.client(), slot, key);
             call.op.set_phase(Phase::Prepared);
-            if let Some(locked) = self.try_lock(call, hold.ino)? {
-                self.give_up(call, &locked, hold)?;
+            let given = self.try_lock(call, hold.ino).and_then(|locked| {
+                let Some(locked) = locked else { return Ok(()) };
+                let given = self.give_up(call, &locked, hold);
                 call.op.clear_notes();
-            }
+                given
+            });
+            // One that can't be read keeps no other.
+            all = all.and(given);
         }
-        Ok(())
+        all
     }
 
-    /// Gives back what this client holds.
+    /// Gives back what this client holds, each for itself: the first error is told when all have been tried. An inode
+    /// that can't be read is none: who has it open next is told.
     pub(crate) fn give_back_own_holds(&self, client: &ClientInfo) -> Result<()> {
+        let mut all = Ok(());
         for (slot, key) in self.arena().holds_of(client)? {
             let call = self.call(OpKind::Release, &Ctx { now_ns: 0, hint: 0 });
             let hold = HoldId::of_key(client, slot, key);
-            let locked = self.lock(&call, hold.ino)?;
-            self.give_up(&call, &locked, hold)?;
+            let given = self.lock(&call, hold.ino);
+            let given = given.and_then(|locked| self.give_up(&call, &locked, hold));
+            all = all.and(match given {
+                Err(error) if error.is_damage() => self.give_up_unread(&call, hold),
+                given => given,
+            });
         }
-        Ok(())
+        all
     }
 }

@@ -12,6 +12,7 @@
 mod absurd_numbers;
 mod attributes;
 mod dead_clients;
+mod held;
 mod invariants;
 mod pools;
 mod redo;
