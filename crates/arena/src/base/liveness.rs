@@ -271,16 +271,22 @@ struct Stat {
 
 fn stat(pid: u32) -> Option<Stat> {
     let text = read(&format!("/proc/{pid}/stat")).ok()?;
-    let text = String::from_utf8_lossy(&text);
+    parsed(&String::from_utf8_lossy(&text))
+}
+
+fn parsed(text: &str) -> Option<Stat> {
     // The second field is the program's name in parentheses, which may contain anything.
     let (_, rest) = text.rsplit_once(')')?;
     let mut fields = rest.split_ascii_whitespace();
     let state = fields.next()?.chars().next()?;
-    // State is field 3, threads 20, start time 22, where the stack begins 28 (proc_pid_stat(5)).
+    // State is field 3, threads 20, start time 22, bytes of memory 23, where the stack begins 28 (proc_pid_stat(5)).
     let threads = fields.nth(16)?.parse().ok()?;
     let ticks: u64 = fields.nth(1)?.parse().ok()?;
-    let stack = fields.nth(5)?.parse().ok()?;
-    let start_time = program_of(stack) << TICKS_BITS | ticks & ((1 << TICKS_BITS) - 1);
+    let memory: u64 = fields.next()?.parse().ok()?;
+    let stack = fields.nth(4)?.parse().ok()?;
+    // Without memory the line is QEMU's, which shows a program that it emulates another stack than others see.
+    let program = if memory == 0 { 0 } else { program_of(stack) };
+    let start_time = program << TICKS_BITS | ticks & ((1 << TICKS_BITS) - 1);
     Some(Stat { state, threads, start_time })
 }
 
@@ -361,6 +367,23 @@ mod tests {
         assert!(is_late(&looked, first, 5 + 2 * SELDOM_MS));
         assert!(!is_late(&looked, 300, 6 + 2 * SELDOM_MS), "in the place of the second");
         assert!(is_late(&looked, 261, 7 + 2 * SELDOM_MS));
+    }
+
+    /// Under QEMU's emulation of a program the own line has the stack of what is emulated, and nearly nothing else;
+    /// that of others, which the kernel shows, the stack of QEMU. They took each other for ended.
+    #[test]
+    fn an_emulated_program_is_not_known_by_its_stack() {
+        let line = |memory: u64| {
+            let mut fields = [0; 50];
+            for (field, value) in [(22, 77), (23, memory), (28, 0x7fff_1234_5670)] {
+                *fields.get_mut(field - 4).unwrap() = value;
+            }
+            let fields = fields.map(|field| field.to_string());
+            parsed(&format!("9 (a (b) c) R {}", fields.join(" "))).unwrap().start_time
+        };
+        assert_eq!(line(0), 77);
+        assert_eq!(line(4096), program_of(0x7fff_1234_5670) << TICKS_BITS | 77);
+        assert!(began_as(line(0), line(4096)));
     }
 
     /// A program was killed while one of its threads waited for the mount's daemon, and the daemon for
