@@ -23,7 +23,10 @@ static SELDOM: AtomicBool = AtomicBool::new(false);
 
 /// When other processes were looked at last, or first asked about: the number of one, and the time since boot, in ms, in
 /// 32 bits each.
-static LOOKED: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
+static LOOKED: [AtomicU64; PLACES] = [const { AtomicU64::new(0) }; PLACES];
+
+/// As many as there can be clients.
+const PLACES: usize = 512;
 
 /// Time between two looks at one process, in ms.
 const SELDOM_MS: u32 = 1000;
@@ -130,17 +133,18 @@ impl PidInfo {
 }
 
 /// Whether a process was looked at last, or first asked about, so long ago that it is looked at now: that is noted
-/// then. One that is not known takes the place of the one that is known longest.
+/// then. One that is not known takes the place of the one that is known longest, if a look at that one is due; where
+/// there is no such place it is looked at: to take others' would keep all of them from being looked at.
 fn is_late(looked: &[AtomicU64], pid: u32, now: u32) -> bool {
     let age = |known: u64| if known == 0 { u32::MAX } else { now.wrapping_sub(low32(known)) };
     let own = looked.iter().find(|known| high32(known.load(Ordering::Relaxed)) == pid);
     let oldest = || looked.iter().max_by_key(|known| age(known.load(Ordering::Relaxed)));
     let Some(place) = own.or_else(oldest) else { return true };
-    let is_late = own.is_some_and(|known| age(known.load(Ordering::Relaxed)) >= SELDOM_MS);
-    if is_late || own.is_none() {
+    let is_due = age(place.load(Ordering::Relaxed)) >= SELDOM_MS;
+    if is_due {
         place.store(u64::from(pid) << 32 | u64::from(now), Ordering::Relaxed);
     }
-    is_late
+    own.is_some() == is_due
 }
 
 /// Whether the calling process sees times as it did: in a time namespace that it has entered since, all
@@ -367,6 +371,22 @@ mod tests {
         assert!(is_late(&looked, first, 5 + 2 * SELDOM_MS));
         assert!(!is_late(&looked, 300, 6 + 2 * SELDOM_MS), "in the place of the second");
         assert!(is_late(&looked, 261, 7 + 2 * SELDOM_MS));
+    }
+
+    /// Of one more than there are places for, asked about in turn, each took the place of the next, and none was
+    /// looked at.
+    #[test]
+    fn more_processes_than_there_are_places_are_looked_at() {
+        let looked = [const { AtomicU64::new(0) }; 64];
+        let mut looks = [0; 65];
+        for now in 1..=4 * SELDOM_MS {
+            for (pid, looks) in (100..).zip(&mut looks) {
+                *looks += u32::from(now % 10 == 0 && is_late(&looked, pid, now));
+            }
+        }
+        let (first, last) = (looks.first().unwrap(), looks.last().unwrap());
+        assert!(looks.iter().all(|looks| *looks >= 2), "{looks:?}");
+        assert!(*first < 5 && *last > 5, "who has a place is looked at seldom: {looks:?}");
     }
 
     /// Under QEMU's emulation of a program the own line has the stack of what is emulated, and nearly nothing else;
