@@ -19,7 +19,7 @@ const SHARED: &[Shared] = &[
     Shared {
         number: ("crates/arena/src/memory/arena.rs", "LAYOUT"),
         of: &["crates/arena/src/"],
-        fingerprint: 0xe8e5_ef5c_354b_3238,
+        fingerprint: 0xc51e_e95b_564e_9819,
     },
     Shared {
         number: ("crates/core/src/life/attach.rs", "SHARED"),
