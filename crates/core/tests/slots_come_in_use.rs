@@ -417,6 +417,8 @@ fn an_answer_stays_where_one_of_something_earlier_comes_late() {
     for state in [EmptyState::Moving, EmptyState::Added] {
         fs.tell_emptying(second, state);
         fs.tell_emptying(first, EmptyState::Failed);
+        // Nor does who takes back what was asked first, or comes to it late.
+        assert!(!withdraw_slot_ask(&slots.arena, first) && !fs.claim_slot_ask(first));
         assert_eq!(slots_asked(&slots.arena, Some(second)).state, state);
     }
     fs.close().unwrap();

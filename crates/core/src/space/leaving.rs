@@ -253,8 +253,13 @@ pub(crate) fn is_claimed(arena: &Arena, turn: u64) -> bool {
 pub(crate) fn claim(arena: &Arena, turn: u64, process: u32) -> bool {
     let word = &arena.root()[STATE];
     let claimed = u64::from(process) << STATE_PROCESS | CLAIMED << STATE_WHAT;
-    let free = |said: u64| (!is_of(said, turn)).then_some(claimed | turn & ASK_TURN_MASK);
+    let free = |said| is_open(said, turn).then_some(claimed | turn & ASK_TURN_MASK);
     word.fetch_update(AcqRel, Acquire, free).is_ok()
+}
+
+/// Whether nothing was said yet of what was asked with this number, nor of what was asked later.
+fn is_open(said: u64, turn: u64) -> bool {
+    !is_of(said, turn) && !is_of_later(said, turn)
 }
 
 fn what_of(said: u64) -> u64 {
@@ -263,6 +268,12 @@ fn what_of(said: u64) -> u64 {
 
 fn is_of(said: u64, turn: u64) -> bool {
     what_of(said) != 0 && said & ASK_TURN_MASK == turn & ASK_TURN_MASK
+}
+
+/// Whether it was said of something that was asked later.
+fn is_of_later(said: u64, turn: u64) -> bool {
+    let since = said.wrapping_sub(turn) & ASK_TURN_MASK;
+    what_of(said) != 0 && (1..=ASK_TURN_MASK / 2).contains(&since)
 }
 
 /// Whether the one who had begun with it is dead.
@@ -334,22 +345,19 @@ pub fn slots_asked(arena: &Arena, turn: Option<u64>) -> EmptyProgress {
 pub(crate) fn say_state(arena: &Arena, turn: u64, state: EmptyState) {
     let word = &arena.root()[STATE];
     let now = (state as u64) << STATE_WHAT | turn & ASK_TURN_MASK;
-    let is_later = |said: u64| {
-        let since = said.wrapping_sub(turn) & ASK_TURN_MASK;
-        what_of(said) != 0 && (1..=ASK_TURN_MASK / 2).contains(&since)
-    };
     // Nobody waits for what was not said.
-    let _is_said = word.fetch_update(AcqRel, Acquire, |said| (!is_later(said)).then_some(now));
+    let free = |said| (!is_of_later(said, turn)).then_some(now);
+    let _is_said = word.fetch_update(AcqRel, Acquire, free);
     wake_all(word);
 }
 
-/// Takes an adding back that was asked for with this number, unless one has begun with it; says whether it did. Nobody
-/// begins with it then.
+/// Takes an adding back that was asked for with this number, unless one has begun with it, or something was said of
+/// what was asked later; says whether it did. Nobody begins with it then.
 #[must_use = "the slot may be the pool's otherwise"]
 pub fn withdraw_slot_ask(arena: &Arena, turn: u64) -> bool {
     let word = &arena.root()[STATE];
     let refused = (EmptyState::Refused as u64) << STATE_WHAT | turn & ASK_TURN_MASK;
-    let free = |said: u64| (!is_of(said, turn)).then_some(refused);
+    let free = |said| is_open(said, turn).then_some(refused);
     let is_withdrawn = word.fetch_update(AcqRel, Acquire, free).is_ok();
     wake_all(word);
     is_withdrawn
