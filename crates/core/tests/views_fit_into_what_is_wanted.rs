@@ -90,8 +90,12 @@ fn one_scattered_file_leaves_others_their_memory() {
         let far = |page: u64| fs.write(&ctx(), scattered, page << 30, &[1]);
         let written = (0..100_000).find(|page| far(*page).is_err()).unwrap();
         assert!(matches!(far(written), Err(Error::NoMemory)), "{mode:?}, {written} pages");
-        // What it has can be changed, and all else be used.
+        // What it has can be changed, and all else be used; small files are made.
         far(written / 2).unwrap();
+        for name in names("meanwhile") {
+            let ino = make(&fs, dir, &name, FileKind::File);
+            fs.write(&ctx(), ino, 0, name.as_bytes()).unwrap();
+        }
         for name in names("before") {
             let found = fs.lookup(&ctx(), Node::current(dir), name.as_bytes()).unwrap().ino;
             let mut bytes = vec![0; name.len()];

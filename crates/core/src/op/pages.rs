@@ -54,7 +54,8 @@ impl Fs {
     /// that was not: one file could take what all others need for their inodes and names.
     pub(crate) fn room_in_index(&self, view: &View<'_>, first: u64, pages: u64) -> Result<()> {
         let (arena, index) = (self.arena(), view.index());
-        if arena.is_nearly_full() && pages > 0 {
+        // A first page alone lies in the root word.
+        if arena.is_nearly_full() && pages > 0 && first + pages > 1 {
             let is_mapped = |page| index.get(arena, page).map(|mapped| mapped != 0);
             if !is_mapped(first)? || !is_mapped(first + pages - 1)? {
                 return Err(Error::NoMemory);
