@@ -37,7 +37,8 @@ impl Fs {
     /// False where the pool is not as they left it: then nothing is stored.
     ///
     /// # Errors
-    /// Those of [`Fs::attach`], [`Fs::settle_dead`] and [`Fs::close`], [`Error::Lost`] where a slot fails: the arena keeps what is not in the pool.
+    /// Those of [`Fs::attach`], [`Fs::settle_dead`] and [`Fs::close`]; [`Error::Lost`](crate::Error::Lost) where a
+    /// slot fails: the arena keeps what is not in the pool.
     pub fn end_session_of_dead(
         pm: Pm,
         arena: &Arena,

@@ -56,8 +56,9 @@ pub struct Radix<'a> {
 }
 
 impl<'a> Radix<'a> {
-    /// The map with this root word. A reader that comes late, and finds a leaf that is used again, must
-    /// be able to take each value for an address and some bytes.
+    /// The map with this root word. A reader that comes late may find a node that is used again, for
+    /// another map or for any other block: it must be able to take any word for a value, unless the map
+    /// keeps its nodes ([`Radix::vacate`]).
     #[must_use]
     pub fn new(root: &'a AtomicU64) -> Self {
         Self { root, pages: None }
