@@ -7,7 +7,8 @@ mod support;
 
 use novale_arena::{Arena, PidInfo};
 use novale_core::{
-    Ctx, Error, FileKind, Fs, Ino, MkfsOptions, NewInode, Node, OpenOptions, Serial, SetAttr, mkfs,
+    Ctx, Error, FileKind, Fs, Ino, MkfsOptions, NewInode, Node, OpenOptions, Serial, SetAttr,
+    Unnamed, mkfs,
 };
 use novale_pm::{Pm, PmOptions, SlotLock, SlotSpec};
 use tempfile::NamedTempFile;
@@ -145,6 +146,33 @@ fn what_a_dead_client_had_open_is_closed_for_it() {
     bed.fs.open_release(&CTX, mine).unwrap();
     assert!(matches!(bed.fs.open_release(&CTX, mine), Err(Error::Invalid(_))));
     assert!(matches!(bed.fs.release(&CTX, named.0, 1), Err(Error::Invalid(_))));
+    bed.fs.close().unwrap();
+}
+
+/// A file without a name was held by nobody in particular until its client held it: one that died in between left it
+/// there until all had left the pool.
+#[test]
+fn a_file_without_a_name_goes_with_its_one_hold() {
+    let bed = Bed::new();
+    let before = bed.free();
+    let kind = FileKind::File;
+    let new = NewInode { kind, mode: 0o644, uid: 0, gid: 0, rdev: 0, target: b"" };
+    let how = Unnamed { may_be_named: true, umask: 0o022 };
+    let make = |fs: &Fs| {
+        let (made, held) = fs.create_unnamed_held(&CTX, Node::ROOT, &new, how).unwrap();
+        fs.write(&CTX, made.ino, 0, &vec![7; usize::try_from(BYTES).unwrap()]).unwrap();
+        assert_eq!(fs.getattr(made.ino).unwrap().nlink, 0);
+        (made.ino, held)
+    };
+    let (ino, held) = make(&bed.fs);
+    bed.fs.open_release(&CTX, held).unwrap();
+    assert!(matches!(bed.fs.getattr(ino), Err(Error::Stale)));
+    let dead = bed.client(false);
+    let (ino, _held) = make(&dead);
+    drop(dead);
+    assert_eq!(bed.fs.settle_dead().unwrap(), 1);
+    assert!(matches!(bed.fs.getattr(ino), Err(Error::Stale)));
+    assert!(before.abs_diff(bed.free()) < BYTES / 4096 / 2);
     bed.fs.close().unwrap();
 }
 

@@ -165,11 +165,7 @@ impl Files {
         let new = self.new_inode(FileKind::File, options.mode);
         let how = Unnamed { may_be_named: !options.create_new, umask: 0 };
         let (fs, ctx) = (self.fs(), self.ctx());
-        let made = with_room(fs, || fs.create_unnamed(&self.ctx(), dir.node(), &new, how))?;
-        let held = self.held(&ctx, &made);
-        // The core has held it once.
-        fs.release(&ctx, made.ino, 1)?;
-        Ok(held?)
+        Ok(with_room(fs, || fs.create_unnamed_held(&ctx, dir.node(), &new, how))?)
     }
 
     /// Gives an open file a further name, or one that was opened without any its first.

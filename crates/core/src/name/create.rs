@@ -37,7 +37,7 @@ const PAGE_BYTES: usize = 4096;
 
 /// An inode number that is being given to a new inode, its lock held.
 pub(crate) struct Fresh<'a> {
-    ino: Ino,
+    pub(crate) ino: Ino,
     pub(crate) view: View<'a>,
     place: InodePlace,
     pub(crate) id: LogId,

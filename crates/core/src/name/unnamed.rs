@@ -17,7 +17,7 @@
 
 use std::sync::atomic::Ordering;
 
-use novale_arena::Phase;
+use novale_arena::{HoldSlot, Phase};
 use novale_layout::{FileKind, Ino, JournalKind};
 
 use crate::base::error::{Error, Result};
@@ -28,9 +28,11 @@ use crate::inode::state::State;
 use crate::inode::view::View;
 use crate::inode::words::ParentWord;
 use crate::log::covered::no_entries_crc;
-use crate::name::create::new_inode;
+use crate::map::hold::HoldId;
+use crate::name::create::{Fresh, new_inode};
 use crate::op::call::{Call, OpKind};
 use crate::op::commit::{Owing, Part};
+use crate::op::lock::Locked;
 use crate::op::quota::UsageChange;
 use crate::seeded::{self, Bug};
 
@@ -50,13 +52,46 @@ impl Fs {
         new: &NewInode<'_>,
         how: Unnamed,
     ) -> Result<Attr> {
+        self.make_unnamed(ctx, dir, new, how, None)
+    }
+
+    /// As [`Fs::create_unnamed`], with a hold as [`Fs::open_hold`] takes one in place of the one that is nobody's: it
+    /// ends with its client.
+    ///
+    /// # Errors
+    /// Those of [`Fs::create_unnamed`]; [`Error::NoMemory`].
+    pub fn create_unnamed_held(
+        &self,
+        ctx: &Ctx,
+        dir: Node,
+        new: &NewInode<'_>,
+        how: Unnamed,
+    ) -> Result<(Attr, HoldId)> {
+        let slot = self.take_slot(ctx)?;
+        match self.make_unnamed(ctx, dir, new, how, Some(slot)) {
+            Ok(attr) => Ok((attr, HoldId::new(&self.client.info(), attr.ino, slot))),
+            Err(error) => {
+                self.give_slot(ctx, slot);
+                Err(error)
+            }
+        }
+    }
+
+    fn make_unnamed(
+        &self,
+        ctx: &Ctx,
+        dir: Node,
+        new: &NewInode<'_>,
+        how: Unnamed,
+        slot: Option<HoldSlot>,
+    ) -> Result<Attr> {
         if new.kind != FileKind::File {
             return Err(Error::Invalid("only regular files are made without a name"));
         }
         let new = NewInode { rdev: 0, ..*new };
         let call = self.begin(OpKind::Create, ctx)?;
         let ino = self.inodes.take(&self.env(&call), &self.pm)?;
-        let result = self.create_unnamed_numbered(&call, dir, ino, &new, how);
+        let result = self.create_unnamed_numbered(&call, dir, ino, &new, how, slot);
         if let Err(why) = &result {
             self.give_number(&call, ino, why)?;
         }
@@ -70,6 +105,7 @@ impl Fs {
         ino: Ino,
         new: &NewInode<'_>,
         how: Unnamed,
+        slot: Option<HoldSlot>,
     ) -> Result<Attr> {
         if ino == dir.ino {
             // Unless it has been removed since, and its number is free.
@@ -77,6 +113,25 @@ impl Fs {
             return Err(media::called_free(ino, &self.place(ino)?));
         }
         let (dir, fresh) = self.lock_with_fresh(call, dir, ino)?;
+        let held = slot.is_none().into();
+        let attr = self.create_unnamed_locked(call, &dir, &fresh, (new, how, held))?;
+        if let Some(slot) = slot {
+            // What is noted of a hold counts for the one inode that is locked. Nobody comes to the file before.
+            drop(dir);
+            self.note_hold(call, &fresh.view, HoldId::new(&self.client.info(), ino, slot))?;
+        }
+        Ok(attr)
+    }
+
+    /// Makes the file, with so many holds that are nobody's.
+    fn create_unnamed_locked(
+        &self,
+        call: &Call<'_>,
+        dir: &Locked<'_>,
+        fresh: &Fresh<'_>,
+        (new, how, held): (&NewInode<'_>, Unnamed, u64),
+    ) -> Result<Attr> {
+        let ino = fresh.ino;
         if dir.kind != FileKind::Directory {
             return Err(Error::NotDirectory);
         }
@@ -84,8 +139,8 @@ impl Fs {
             return Err(Error::NotFound);
         }
         self.allow(call, dir.view.project(), 0, 1)?;
-        let (mode, xattrs) = self.inherit(call, &dir, new.kind, new.mode & 0o7777, how.umask)?;
-        let (attrs, change, pending) = new_inode(call, &dir, &fresh, new, mode, xattrs.set, None);
+        let (mode, xattrs) = self.inherit(call, dir, new.kind, new.mode & 0o7777, how.umask)?;
+        let (attrs, change, pending) = new_inode(call, dir, fresh, new, mode, xattrs.set, None);
         let lane = match self.allocator.journal_lane(self.arena(), &call.op, call.hint) {
             Ok(lane) => lane,
             Err(error) => return self.unready_xattrs(call, &xattrs).and(Err(error)),
@@ -116,7 +171,7 @@ impl Fs {
             view.set_birth_ns(call.now_ns);
             view.set_atime_ns(call.now_ns);
             view.set_may_be_named(how.may_be_named);
-            view.holds().store(1, Ordering::Relaxed);
+            view.holds().store(held, Ordering::Relaxed);
             view.set_identity(ino, fresh.id.generation, new.kind, true);
         });
         call.op.clear_notes();

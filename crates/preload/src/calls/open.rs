@@ -301,21 +301,19 @@ fn open_unnamed(place: &Place<'_>, flags: i32, mode: u32) -> Opened {
         return Opened::By(Some(fd));
     }
     let how = Unnamed { may_be_named: flags & libc::O_EXCL == 0, umask: state::umask() };
-    let unnamed = place.fs.create_unnamed(&place.ctx, dir.node(), &new_file(mode), how);
-    // The hold that it comes with is nobody's; this process' own ends with it.
-    let held = unnamed.and_then(|attr| {
-        let held = hold(place, &attr, flags);
-        place.fs.release(&place.ctx, attr.ino, 1)?;
-        held
-    });
-    if let Ok(Some((attr, held))) = held {
-        let mut new = description(place.mount, &attr, flags, CREATED, Some(held));
-        let name = format!("#{}", attr.ino.get());
-        new.name = Some((dir.ino, name.as_bytes()));
-        return Opened::By(insert(fd, &new));
+    let held = place.fs.create_unnamed_held(&place.ctx, dir.node(), &new_file(mode), how);
+    match held.and_then(|(attr, held)| Ok((attr, hold_as_opened(place.fs, held, flags)?))) {
+        Ok((attr, held)) => {
+            let mut new = description(place.mount, &attr, flags, CREATED, Some(held));
+            let name = format!("#{}", attr.ino.get());
+            new.name = Some((dir.ino, name.as_bytes()));
+            Opened::By(insert(fd, &new))
+        }
+        Err(error) => {
+            table::give_back(fd as i32);
+            Opened::By(refused(&error))
+        }
     }
-    table::give_back(fd as i32);
-    held.map_or_else(|error| Opened::By(refused(&error)), |_| Opened::Gone)
 }
 
 fn new_file(mode: u32) -> NewInode<'static> {
