@@ -402,7 +402,7 @@ mod tests {
             parsed(&format!("9 (a (b) c) R {}", fields.join(" "))).unwrap().start_time
         };
         assert_eq!(line(0), 77);
-        assert_eq!(line(4096), program_of(0x7fff_1234_5670) << TICKS_BITS | 77);
+        assert_eq!(line(4096), program_of(0x7fff_1234_5670) << TICKS_BITS | 0x4d);
         assert!(began_as(line(0), line(4096)));
     }
 
