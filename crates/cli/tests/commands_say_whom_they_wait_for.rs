@@ -21,15 +21,17 @@ fn commands_on_paths_of_a_mount_whose_daemon_is_stopped() {
     fs::write(&path, b"x").unwrap();
     let tree = scratch.in_dir("tree").display().to_string();
     fs::create_dir(&tree).unwrap();
-    let dir = scratch.dir();
+    let inner = scratch.in_dir("inner").display().to_string();
+    novale(&["mkfs", "--quiet", "--size", "16M", &inner]).ok();
     for words in [
         &["info", path.as_str()][..],
         &["set", "--method", "cow", &path],
         &["quota", "set", "--space", "1M", &tree],
         &["quota", "show", &tree],
         &["quota", "clear", &tree],
-        &["stats", &dir],
-        &["wear", &dir],
+        &["wear", &inner],
+        &["check", &inner],
+        &["dump", &inner, "superblock"],
     ] {
         let stopped = Stopped::daemon_of(&slot);
         let mut command = Command::new(program());

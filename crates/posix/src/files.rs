@@ -164,8 +164,8 @@ impl Files {
         let dir = self.find(&path, Follow::Yes)?.existing()?;
         let new = self.new_inode(FileKind::File, options.mode);
         let how = Unnamed { may_be_named: !options.create_new, umask: 0 };
-        let (fs, ctx) = (self.fs(), self.ctx());
-        Ok(with_room(fs, || fs.create_unnamed_held(&ctx, dir.node(), &new, how))?)
+        let make = || self.fs().create_unnamed_held(&self.ctx(), dir.node(), &new, how);
+        Ok(with_room(self.fs(), make)?)
     }
 
     /// Gives an open file a further name, or one that was opened without any its first.

@@ -40,7 +40,7 @@ pub(crate) const INDEX_PARENT: Class = Class::internal(134, 200);
 const TRIES: u32 = 1 << 16;
 
 /// A kind of block: all blocks of a class have one size, and are reused for that class only; but those of an index's
-/// nodes ([`LENDERS`]) for any other where there is no memory left.
+/// nodes for any other where there is no memory left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Class {
     id: u8,
