@@ -13,9 +13,20 @@ const ATTEMPTS: u32 = 16;
 /// # Errors
 /// Those of [`Fs::lookup`]; [`Error::Stale`] when the name pointed to a new inode at every attempt.
 pub fn lookup_held(fs: &Fs, ctx: &Ctx, parent: Node, name: &[u8]) -> Result<Attr> {
+    lookup_by(fs, ctx, parent, name, hold_same)
+}
+
+/// Looks a name up until `hold` finds what it led to still there.
+fn lookup_by<T>(
+    fs: &Fs,
+    ctx: &Ctx,
+    parent: Node,
+    name: &[u8],
+    hold: impl Fn(&Fs, &Ctx, Ino, u32) -> Result<Option<T>>,
+) -> Result<T> {
     for _ in 0..ATTEMPTS {
         let found = fs.lookup(ctx, parent, name)?;
-        if let Some(held) = hold_same(fs, ctx, found.ino, found.generation)? {
+        if let Some(held) = hold(fs, ctx, found.ino, found.generation)? {
             return Ok(held);
         }
     }
@@ -45,13 +56,7 @@ pub fn hold_same(fs: &Fs, ctx: &Ctx, ino: Ino, generation: u32) -> Result<Option
 /// # Errors
 /// As [`lookup_held`].
 pub(crate) fn lookup_open(fs: &Fs, ctx: &Ctx, parent: Node, name: &[u8]) -> Result<(Attr, HoldId)> {
-    for _ in 0..ATTEMPTS {
-        let found = fs.lookup(ctx, parent, name)?;
-        if let Some(held) = open_same(fs, ctx, found.ino, found.generation)? {
-            return Ok(held);
-        }
-    }
-    Err(Error::Stale)
+    lookup_by(fs, ctx, parent, name, open_same)
 }
 
 /// As [`hold_same`], with such a hold.
