@@ -130,7 +130,7 @@ impl Server {
         self.service.close().map_err(EndError::Close)?;
         if how == ShutDown::Finished {
             self.thread.join().map_err(|_| EndError::Panicked)?;
-        } else if self.mounted.cut().is_ok() {
+        } else if self.ended.try_recv().is_err() && self.mounted.cut().is_ok() {
             // The pool is closed already: a thread that is late loses nothing.
             drop(self.ended.recv_timeout(CUT_TIMEOUT));
         }

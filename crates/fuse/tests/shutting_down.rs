@@ -10,6 +10,9 @@ use novale_fuse::{ShutDown, Unmount, find, unmount};
 use rustix::fs::{Mode, OFlags, openat};
 use support::{Mount, eventually};
 
+/// How often a mount ends; one in about 100 is told so while it has a request half read.
+const ROUNDS: u32 = 300;
+
 #[test]
 fn what_is_open_may_finish_within_the_grace_time_and_nothing_new_is_opened() {
     let test = "what_is_open_may_finish_within_the_grace_time";
@@ -44,6 +47,22 @@ fn a_file_that_stays_open_is_cut_off_after_the_grace_time() {
     assert!(start.elapsed() >= Duration::from_millis(200));
     assert!(start.elapsed() < Duration::from_secs(10));
     assert!(file.read(&mut [0; 1]).is_err());
+}
+
+/// The last close ends the mount, and the kernel tells the thread that takes it so in words of its own.
+#[test]
+fn the_last_close_may_end_the_mount() {
+    for _ in 0..ROUNDS {
+        let Some(mount) = Mount::new("the_last_close_may_end_the_mount", "") else { return };
+        let file = File::create_new(mount.path("f")).unwrap();
+        let root = mount.root().to_owned();
+        let last = std::thread::spawn(move || {
+            assert!(eventually(|| !root.join("f").exists()), "the tree is still there");
+            drop(file);
+        });
+        assert_eq!(mount.end(Duration::from_secs(30)), ShutDown::Finished);
+        last.join().unwrap();
+    }
 }
 
 #[test]
