@@ -52,13 +52,28 @@ impl Drops {
         matches!(told, Some(Ok(())))
     }
 
-    /// Answers once those of a range are dropped; where no thread can be had for that, at once.
-    pub(crate) fn then(self, bytes: Range<u64>, answer: impl FnOnce() + Send + 'static) {
+    /// Answers once those of a part that has changed are dropped, and of all parts behind it: `change` changes the next
+    /// one, from an offset on, and says where it ends, if anything is left to be dropped. Where no thread can be had for
+    /// that, nothing is dropped.
+    pub(crate) fn part_by_part(
+        self,
+        first: Range<u64>,
+        mut change: impl FnMut(&dyn Service, u64) -> Reply<Option<u64>> + Send + 'static,
+        answer: impl FnOnce(Reply<()>) + Send + 'static,
+    ) {
         by_own_thread(move |is_own| {
-            if is_own && self.drop_pages(&bytes) {
-                self.service.pages_are_dropped(ino(self.node), &bytes, u64::MAX);
-            }
-            answer();
+            let mut part = first;
+            let done = loop {
+                if is_own && self.drop_pages(&part) {
+                    self.service.pages_are_dropped(ino(self.node), &part, u64::MAX);
+                }
+                match change(&*self.service, part.end) {
+                    Ok(None) => break Ok(()),
+                    Ok(Some(end)) => part = part.end..end,
+                    Err(error) => break Err(error),
+                }
+            };
+            answer(done);
         });
     }
 

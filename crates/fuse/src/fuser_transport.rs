@@ -627,13 +627,19 @@ impl Filesystem for Adapter {
     ) {
         let file = ino(node);
         let drops = Drops::new(&self.service, node, &self.notifier);
-        let bytes = offset..offset.saturating_add(length);
+        let end = offset.saturating_add(length);
         let caller = caller(request);
+        let from = move |service: &dyn Service, at: u64| match end - at {
+            0 if at > offset => Ok(None),
+            left => service.fallocate(caller, file, fallocate_mode(mode)?, at, left),
+        };
         self.room.make(
-            move |service| service.fallocate(caller, file, fallocate_mode(mode)?, offset, length),
+            move |service| from(service, offset),
             move |done| match done {
-                Ok(true) => drops.then(bytes, move || reply.ok()),
-                Ok(false) => reply.ok(),
+                Ok(Some(end)) => {
+                    drops.part_by_part(offset..end, from, |done| reply_empty(reply, done));
+                }
+                Ok(None) => reply.ok(),
                 Err(error) => reply.error(errno(error)),
             },
         );

@@ -23,6 +23,7 @@ mod fuser_transport;
 mod fusermount;
 mod gate;
 mod groups;
+mod holes;
 mod locked;
 mod looked;
 mod mapped;

@@ -20,13 +20,14 @@ use crate::cache::{self, Atime};
 use crate::calling;
 use crate::gate::Gate;
 use crate::groups;
+use crate::holes;
 use crate::mapped::OpenFiles;
 use crate::method;
 use crate::readdir::Listings;
 use crate::service::{
     Caller, Changes, Errno, Listed, OpenRequest, Opened, ReadFrom, Reply, Service, Sought, Time,
 };
-use crate::stores::{AtOffset, OldStores, Stores};
+use crate::stores::{AtOffset, Now, OldStores, Stores};
 use crate::tree;
 
 const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
@@ -261,26 +262,6 @@ impl Novale {
         let peek = |at: u64, buf: &mut [u8]| self.peek(ino, at, buf);
         let write = &mut || self.done(write(&ctx)).map(|_at| len);
         self.stores.write(ino, (&start, len), &peek, write)
-    }
-
-    /// The hole that a seek has passed over, or found.
-    fn hole_of(
-        &self,
-        ino: Ino,
-        offset: u64,
-        what: Seek,
-        found: &novale_core::Result<u64>,
-    ) -> novale_core::Result<Option<Range<u64>>> {
-        let hole = match (what, found) {
-            (Seek::Data, Ok(at)) => offset..*at,
-            (Seek::Data, Err(Error::NoSuchOffset)) => offset..self.fs.getattr(ino)?.size,
-            (Seek::Hole, Ok(at)) => match self.fs.seek(ino, *at, Seek::Data) {
-                Err(Error::NoSuchOffset) => *at..self.fs.getattr(ino)?.size,
-                next => *at..next?,
-            },
-            (Seek::Hole | Seek::Data, Err(_)) => return Ok(None),
-        };
-        Ok(Some(hole).filter(|hole| !hole.is_empty()))
     }
 
     fn truncate(&self, ctx: &Ctx, caller: Caller, open: OpenRequest, attr: Attr) -> Reply<Attr> {
@@ -664,16 +645,19 @@ impl Service for Novale {
         mode: Fallocate,
         offset: u64,
         len: u64,
-    ) -> Reply<bool> {
+    ) -> Reply<Option<u64>> {
         let _pass = self.enter(&[ino])?;
         self.drop_unseen_set_id(&Self::ctx(), caller, ino)?;
-        let mut change = || self.done(self.fs.fallocate(&Self::ctx(), ino, mode, offset, len));
+        let mut change =
+            |end: u64| self.done(self.fs.fallocate(&Self::ctx(), ino, mode, offset, end - offset));
+        let bytes = offset..offset.saturating_add(len);
         let zeros = [Fallocate::PunchHole, Fallocate::ZeroRange, Fallocate::ZeroRangeKeepSize];
         if !zeros.contains(&mode) {
-            return change().map(|()| false);
+            return change(bytes.end).map(|()| None);
         }
-        let peek = |at: u64, buf: &mut [u8]| self.peek(ino, at, buf);
-        self.stores.erase(ino, &(offset..offset.saturating_add(len)), &peek, &mut change)
+        let read = &|at: u64, buf: &mut [u8]| self.peek(ino, at, buf);
+        let data = &|from| self.done(holes::data_from(&self.fs, ino, from));
+        self.stores.erase(ino, &bytes, &Now { read, data }, &mut change)
     }
 
     fn may_have_stores(&self, ino: Ino) -> bool {
@@ -787,7 +771,7 @@ impl Service for Novale {
         let _pass = self.enter(&[ino])?;
         let found = self.fs.seek(ino, offset, what);
         if self.stores.may_store(ino)
-            && let Some(hole) = self.done(self.hole_of(ino, offset, what, &found))?
+            && let Some(hole) = self.done(holes::hole_of(&self.fs, (ino, offset, what), &found))?
             && !(dropped.start <= hole.start && hole.end <= dropped.end)
             && self.stores.may_store_in(ino, &hole)
         {

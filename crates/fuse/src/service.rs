@@ -269,8 +269,9 @@ pub trait Service: Send + Sync + 'static {
     ) -> Reply<()>;
     /// Space and inodes, within the limits of the inode's directory tree.
     fn statfs(&self, ino: Ino) -> Reply<StatFs>;
-    /// Reserves space for a range, or changes it in another way. Says whether the kernel has to drop its pages of
-    /// the range before it is answered: [`Service::pages_are_dropped`] is called then.
+    /// Reserves space for a range, or changes it in another way. Where the kernel has to drop its pages before it is
+    /// answered, says until where, and [`Service::pages_are_dropped`] is called then; of the range behind that nothing
+    /// is changed yet.
     fn fallocate(
         &self,
         caller: Caller,
@@ -278,7 +279,7 @@ pub trait Service: Send + Sync + 'static {
         mode: Fallocate,
         offset: u64,
         len: u64,
-    ) -> Reply<bool>;
+    ) -> Reply<Option<u64>>;
     /// Whether the kernel may have pages of a file that mappings have stored to.
     fn may_have_stores(&self, ino: Ino) -> bool;
     /// The kernel has dropped its pages of a range, and written back what was stored to them, since so many writes

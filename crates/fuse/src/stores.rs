@@ -14,12 +14,13 @@
 //! kept of it is of no use any more. A byte that was stored to, seen by its being another than the old
 //! one, is the mapping's from there on, whatever it becomes. What a write keeps is of no use either
 //! once the kernel has dropped its pages after it, which it does before the file's next write; so the
-//! oldest are forgotten where there are many.
+//! oldest are forgotten where there are many. A long write is several requests here, each of which begins
+//! where the one before ended: what follows so is taken for one write.
 //!
 //! Erasing (`fallocate`) leaves the kernel its pages: it makes zeros in them itself, once it is answered,
 //! and takes them for clean. So what is erased is kept in the same way, and the kernel is told to drop its
 //! pages before it is answered, for which it writes back what was stored to them: what it reads from then
-//! on is what the file has.
+//! on is what the file has. Of more pages than can be kept a part is erased and dropped at a time.
 //!
 //! Not covered: writes that the kernel itself makes beside each other (`io_uring`, `libaio`). It drops
 //! the pages when such a write begins, and so may show the old bytes in a mapping.
@@ -47,8 +48,11 @@ const GROUPS_MAX: usize = 4096;
 const KEPT_IN_ALL: usize = 16 << 10;
 /// Groups of all files: some 100 MB.
 const GROUPS_IN_ALL: usize = 1 << 20;
-/// A file's latest writes, of which the old bytes are kept in any case: each has 257 pages at most.
+/// A file's latest requests to write, of which the old bytes are kept in any case, beside those of its latest write:
+/// each has 257 pages at most.
 const LATEST: u64 = 8;
+/// Pages that are erased at a time: 16 MB.
+const ERASED_MAX: usize = 4096;
 
 /// The files that the kernel has open for reading and writing.
 #[derive(Debug, Default)]
@@ -102,8 +106,14 @@ struct Pages {
     any: bool,
     /// What writes have replaced in those.
     replaced: BTreeMap<u64, Replaced>,
-    /// Writes so far.
+    /// Requests to write so far.
     writes: u64,
+    /// Where the latest one ended.
+    end: u64,
+    /// The first one of which the kernel may have made the latest call, with those behind it.
+    call: u64,
+    /// What was replaced before this one is forgotten.
+    forgotten: u64,
     totals: Arc<Totals>,
     /// What of it stands in the totals: pages and groups.
     counted: [usize; 2],
@@ -124,7 +134,7 @@ struct Replaced {
     old: Box<[u8; PAGE_BYTES]>,
     /// Which of its bytes count.
     counts: [u64; PAGE_BYTES / 64],
-    /// The latest of the writes.
+    /// The latest of the requests.
     write: u64,
 }
 
@@ -202,6 +212,25 @@ fn in_page(page: u64, bytes: &Range<u64>) -> Range<usize> {
 /// Reads a file's bytes into a buffer, from an offset on.
 pub(crate) type ReadAt<'a> = &'a dyn Fn(u64, &mut [u8]) -> Reply<usize>;
 
+/// A file as it is.
+pub(crate) struct Now<'a> {
+    pub(crate) read: ReadAt<'a>,
+    /// Where its next data lies from an offset on, if there is any.
+    pub(crate) data: &'a dyn Fn(u64) -> Reply<Option<u64>>,
+}
+
+/// The first pages of a range that are no holes, so many at most: a hole is zeros before it is erased, too.
+fn with_data(bytes: &Range<u64>, now: &Now<'_>, most: usize) -> Reply<Vec<u64>> {
+    let (mut found, mut at) = (Vec::new(), bytes.start);
+    while found.len() < most
+        && let Some(next) = (now.data)(at)?.filter(|next| *next < bytes.end)
+    {
+        found.push(next / PAGE);
+        at = (next / PAGE + 1) * PAGE;
+    }
+    Ok(found)
+}
+
 /// Says where a write begins.
 pub(crate) type AtOffset<'a> = &'a dyn Fn() -> Reply<u64>;
 
@@ -263,6 +292,10 @@ impl Pages {
     /// Keeps what a write is about to replace.
     fn keep(&mut self, offset: u64, len: usize, read: ReadAt<'_>) -> Reply<()> {
         self.writes += 1;
+        if offset != self.end {
+            self.call = self.writes;
+        }
+        self.end = offset.saturating_add(len as u64);
         for (page, bytes) in pieces(offset, len) {
             if self.has(page) {
                 self.keep_piece(page, &bytes, read)?;
@@ -287,23 +320,22 @@ impl Pages {
         those.flat_map(each).filter(move |page| pages.contains(page)).chain(all)
     }
 
-    /// Keeps what is erased: of so many pages, the first ones and the last, since those have other bytes too.
-    fn keep_erased(&mut self, bytes: &Range<u64>, read: ReadAt<'_>) -> Reply<()> {
+    /// Keeps what is erased of a range, or of a first part of it; where that ends.
+    fn keep_erased(&mut self, bytes: &Range<u64>, now: &Now<'_>) -> Reply<u64> {
         self.writes += 1;
-        let known: Vec<u64> = if self.any {
-            let pages = pages(bytes);
-            let last = pages.clone().skip(KEPT_MAX).last();
-            pages.take(KEPT_MAX).chain(last).collect()
+        self.call = self.writes;
+        let mut known = if self.any {
+            with_data(bytes, now, ERASED_MAX + 1)?
         } else {
-            let mut known: Vec<u64> = self.known(bytes).collect();
-            known.sort_unstable();
-            let last = known.len().saturating_sub(1);
-            if last > KEPT_MAX {
-                known.drain(KEPT_MAX..last);
-            }
-            known
+            self.known(bytes).collect()
         };
-        known.into_iter().try_for_each(|page| self.keep_piece(page, &in_page(page, bytes), read))
+        known.sort_unstable();
+        let end = known.get(ERASED_MAX).map_or(bytes.end, |page| page * PAGE);
+        known.truncate(ERASED_MAX);
+        let part = bytes.start..end;
+        let mut each = known.into_iter();
+        each.try_for_each(|page| self.keep_piece(page, &in_page(page, &part), now.read))?;
+        Ok(end)
     }
 
     fn keep_piece(&mut self, page: u64, bytes: &Range<usize>, read: ReadAt<'_>) -> Reply<()> {
@@ -316,10 +348,12 @@ impl Pages {
 
     /// Forgets what was replaced long ago; the kernel has dropped those pages.
     fn forget_oldest(&mut self) {
-        if self.replaced.len() <= KEPT_MAX {
+        let until = self.call.min((self.writes + 1).saturating_sub(LATEST));
+        if self.replaced.len() <= KEPT_MAX || until == self.forgotten {
             return;
         }
-        let oldest = |replaced: &Replaced| replaced.write + LATEST <= self.writes;
+        self.forgotten = until;
+        let oldest = |replaced: &Replaced| replaced.write < until;
         let pages: Vec<u64> =
             self.replaced.iter().filter(|(_, it)| oldest(it)).map(|(page, _)| *page).collect();
         for page in pages {
@@ -471,21 +505,22 @@ impl Stores {
         Some(OldStores { files, totals: Arc::clone(totals) })
     }
 
-    /// Bytes of a range become zeros past the page cache. Says whether the kernel has to drop its pages of it:
-    /// see [`Stores::dropped`].
+    /// Bytes of a range become zeros past the page cache, or those of a first part of it. Says where the part ends of
+    /// which the kernel has to drop its pages, if there are any: see [`Stores::dropped`].
     pub(crate) fn erase(
         &self,
         ino: Ino,
         bytes: &Range<u64>,
-        read: ReadAt<'_>,
-        erase: &mut dyn FnMut() -> Reply<()>,
-    ) -> Reply<bool> {
-        let Some(pages) = self.pages(ino) else { return erase().map(|()| false) };
+        now: &Now<'_>,
+        erase: &mut dyn FnMut(u64) -> Reply<()>,
+    ) -> Reply<Option<u64>> {
+        let Some(pages) = self.pages(ino) else { return erase(bytes.end).map(|()| None) };
         let mut pages = locked(&pages);
-        pages.keep_erased(bytes, read)?;
+        let end = pages.keep_erased(bytes, now)?;
         pages.count();
-        erase()?;
-        Ok(pages.known(bytes).next().is_some())
+        erase(end)?;
+        let is_known = pages.known(&(bytes.start..end)).next().is_some();
+        Ok((is_known || end < bytes.end).then_some(end))
     }
 
     /// The kernel has dropped its pages of a range, and written back what was stored to them, since so many writes to
@@ -514,261 +549,4 @@ impl Stores {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::cell::RefCell;
-
-    use super::*;
-
-    const INO: Ino = Ino::new(7);
-
-    /// A file that the kernel has open for reading and writing.
-    struct File {
-        ino: Ino,
-        stores: Arc<Stores>,
-        bytes: RefCell<Vec<u8>>,
-    }
-
-    impl File {
-        fn new(len: usize) -> Self {
-            let stores = Arc::new(Stores::default());
-            Self::of(&stores, INO, len)
-        }
-
-        fn of(stores: &Arc<Stores>, ino: Ino, len: usize) -> Self {
-            stores.opened(ino, true);
-            Self { ino, stores: Arc::clone(stores), bytes: RefCell::new(vec![0; len]) }
-        }
-
-        fn read_at(&self, offset: u64, buf: &mut [u8]) -> usize {
-            let bytes = self.bytes.borrow();
-            let from = bytes.get(usize::try_from(offset).unwrap()..).unwrap_or_default();
-            let len = from.len().min(buf.len());
-            buf[..len].copy_from_slice(&from[..len]);
-            len
-        }
-
-        fn put(&self, offset: u64, bytes: &[u8]) -> usize {
-            let at = usize::try_from(offset).unwrap();
-            self.bytes.borrow_mut()[at..at + bytes.len()].copy_from_slice(bytes);
-            bytes.len()
-        }
-
-        /// A page as the kernel gets it.
-        fn cached(&self, page: u64) -> Vec<u8> {
-            let mut buf = vec![0; PAGE_BYTES];
-            let read = |at: u64, buf: &mut [u8]| Ok(self.read_at(at, buf));
-            self.stores.read(self.ino, (page * PAGE, &mut buf), &read).unwrap();
-            buf
-        }
-
-        fn write(&self, offset: u64, bytes: &[u8]) {
-            let read = |at: u64, buf: &mut [u8]| Ok(self.read_at(at, buf));
-            let at: (AtOffset<'_>, usize) = (&|| Ok(offset), bytes.len());
-            let write = &mut || Ok(self.put(offset, bytes));
-            self.stores.write(self.ino, at, &read, write).unwrap();
-        }
-
-        fn write_back(&self, page: u64, bytes: &[u8]) {
-            let read = |at: u64, buf: &mut [u8]| Ok(self.read_at(at, buf));
-            let write = &mut |merged: &[u8]| Ok(self.put(page * PAGE, merged));
-            self.stores.write_back(self.ino, (page * PAGE, bytes), &read, write).unwrap();
-        }
-
-        /// Whether the kernel has to drop pages.
-        fn erase(&self, bytes: Range<u64>) -> bool {
-            let read = |at: u64, buf: &mut [u8]| Ok(self.read_at(at, buf));
-            let len = usize::try_from(bytes.end - bytes.start).unwrap();
-            let erase = &mut || Ok(_ = self.put(bytes.start, &vec![0; len]));
-            self.stores.erase(self.ino, &bytes, &read, erase).unwrap()
-        }
-
-        fn byte(&self, at: usize) -> u8 {
-            self.bytes.borrow()[at]
-        }
-    }
-
-    #[test]
-    fn what_is_erased_stays_so_beside_a_store_to_the_page() {
-        let file = File::new(3 * PAGE_BYTES);
-        assert!(!file.erase(0..PAGE));
-        file.write(0, &[5; 3 * PAGE_BYTES]);
-        let mut page = file.cached(1);
-        page[3000] = 9;
-        assert!(file.erase(PAGE + 1000..2 * PAGE + 8));
-        file.write_back(1, &page);
-        assert_eq!([999, 1000, 3000].map(|at| file.byte(4096 + at)), [5, 0, 9]);
-        // Read again it is the kernel's: a store of what it had once is a store.
-        file.stores.dropped(INO, &(PAGE + 1000..2 * PAGE + 8), u64::MAX);
-        let mut page = file.cached(1);
-        assert_eq!((page[1000], page[3000]), (0, 9));
-        page[1000] = 5;
-        file.write_back(1, &page);
-        assert_eq!(file.byte(4096 + 1000), 5);
-    }
-
-    /// A file of one page and a long hole: what is known of it is bounded, and nothing is lost of the page.
-    #[test]
-    fn of_holes_without_an_end_not_all_is_known() {
-        let file = File::new(PAGE_BYTES);
-        for group in 0..GROUPS_MAX as u64 + 10 {
-            file.cached(group * 512);
-        }
-        let pages = file.stores.pages(INO).unwrap();
-        let is_any = |pages: &Pages| pages.kernels.is_empty() && pages.any;
-        assert!(is_any(&locked(&pages)));
-        let mut page = file.cached(0);
-        page[3000] = 9;
-        file.write(8, &[5; 8]);
-        file.write_back(0, &page);
-        assert_eq!([7, 8, 15, 16, 3000].map(|at| file.byte(at)), [0, 5, 5, 0, 9]);
-        assert!(file.stores.may_store_in(INO, &(0..i64::MAX as u64)));
-        let read = |at: u64, buf: &mut [u8]| Ok(file.read_at(at, buf));
-        assert!(file.stores.erase(INO, &(0..i64::MAX as u64), &read, &mut || Ok(())).unwrap());
-        file.stores.dropped(INO, &(0..i64::MAX as u64), u64::MAX);
-        assert!(locked(&pages).replaced.is_empty());
-    }
-
-    #[test]
-    fn of_what_is_erased_as_far_as_files_go_the_ends_are_kept() {
-        let pages = 2 * KEPT_MAX;
-        let file = File::new(pages * PAGE_BYTES);
-        file.write(0, &vec![5; pages * PAGE_BYTES]);
-        (0..pages as u64).for_each(|page| _ = file.cached(page));
-        let read = |at: u64, buf: &mut [u8]| Ok(file.read_at(at, buf));
-        let bytes = PAGE / 2..u64::MAX / 2;
-        assert!(file.stores.erase(INO, &bytes, &read, &mut || Ok(())).unwrap());
-        let kept = |page: u64| {
-            let pages = file.stores.pages(INO).unwrap();
-            locked(&pages).replaced.get(&page).map(|it| it.counting(&(0..PAGE_BYTES)).len())
-        };
-        assert_eq!(
-            [0, 1, pages as u64 - 2, pages as u64 - 1].map(kept),
-            [Some(PAGE_BYTES / 2), Some(PAGE_BYTES), None, Some(PAGE_BYTES)]
-        );
-    }
-
-    #[test]
-    fn what_is_stored_to_is_among_the_pages_that_were_read() {
-        let file = File::new(3 * PAGE_BYTES);
-        let may = |bytes: Range<u64>| file.stores.may_store_in(INO, &bytes);
-        assert!(!file.stores.may_store(INO) && !may(0..u64::MAX));
-        file.cached(1);
-        assert!(file.stores.may_store(INO) && may(0..u64::MAX) && may(PAGE + 5..PAGE + 6));
-        assert!(!may(0..PAGE) && !may(2 * PAGE..u64::MAX) && !may(600 * PAGE..u64::MAX));
-        // Pages that writes go through are not known.
-        let other = Ino::new(8);
-        file.stores.opened(other, false);
-        assert!(file.stores.may_store(other) && file.stores.may_store_in(other, &(0..1)));
-        file.stores.ended(other);
-        assert!(!file.stores.may_store(other) && !file.stores.may_store_in(other, &(0..1)));
-    }
-
-    #[test]
-    fn pieces_cover_a_range_page_by_page() {
-        let all: Vec<_> = pieces(4000, 5000).collect();
-        assert_eq!(all, [(0, 4000..4096), (1, 0..4096), (2, 0..808)]);
-        assert_eq!(pieces(4096, 0).count(), 0);
-    }
-
-    #[test]
-    fn bits_are_those_of_the_range() {
-        assert_eq!((bits(&(0..4096), 63), bits(&(64..65), 0)), (u64::MAX, 0));
-        assert_eq!((bits(&(3..5), 0), bits(&(63..66), 1)), (0b11000, 0b11));
-    }
-
-    #[test]
-    fn a_write_and_a_store_to_one_page_are_both_kept() {
-        let file = File::new(3 * PAGE_BYTES);
-        let mut page = file.cached(1);
-        page[3000] = 9;
-        file.write(PAGE + 1000, &[1; 8]);
-        file.write_back(1, &page);
-        assert_eq!((file.byte(4096 + 1000), file.byte(4096 + 3000)), (1, 9));
-        // Written back once more before the kernel drops it.
-        page[3001] = 8;
-        file.write_back(1, &page);
-        assert_eq!((file.byte(4096 + 1007), file.byte(4096 + 3001)), (1, 8));
-    }
-
-    #[test]
-    fn a_store_to_the_very_bytes_of_a_write_counts_and_so_does_the_next() {
-        let file = File::new(PAGE_BYTES);
-        let mut page = file.cached(0);
-        file.write(10, &[1]);
-        page[10] = 2;
-        file.write_back(0, &page);
-        assert_eq!(file.byte(10), 2);
-        // Back to what the page had before the write.
-        page[10] = 0;
-        file.write_back(0, &page);
-        assert_eq!(file.byte(10), 0);
-    }
-
-    #[test]
-    fn a_page_that_is_read_again_is_the_kernels_as_it_is() {
-        let file = File::new(PAGE_BYTES);
-        file.cached(0);
-        file.write(10, &[1]);
-        let mut page = file.cached(0);
-        assert_eq!(page[10], 1);
-        page[10] = 0;
-        file.write_back(0, &page);
-        assert_eq!(file.byte(10), 0, "a store of the older byte is a store");
-    }
-
-    /// 5 MB were kept of each file that somebody had open and wrote to no more.
-    #[test]
-    fn what_is_kept_of_all_files_is_bounded() {
-        const PAGES: usize = 256;
-        let stores = Arc::new(Stores::default());
-        let files = (8..308).map(Ino::new).map(|ino| File::of(&stores, ino, PAGES * PAGE_BYTES));
-        let files: Vec<File> = files.collect();
-        let mut dropped = 0;
-        for file in &files {
-            (0..PAGES as u64).for_each(|page| _ = file.cached(page));
-            file.write(0, &vec![5; PAGES * PAGE_BYTES]);
-            let Some(old) = stores.old() else { continue };
-            assert!(stores.old().is_none(), "one at a time");
-            // Those of longest ago; what is written meanwhile stays.
-            assert!(old.files.iter().all(|(ino, _)| *ino != file.ino));
-            let (again, _) = *old.files.first().unwrap();
-            let again = files.iter().find(|file| file.ino == again).unwrap();
-            again.write(0, &[6; 8]);
-            for (ino, writes) in &old.files {
-                stores.dropped(*ino, &(0..u64::MAX), *writes);
-            }
-            dropped += old.files.len() as u64;
-            assert_eq!(locked(&stores.pages(again.ino).unwrap()).replaced.len(), 1);
-            again.write_back(0, &[0; PAGE_BYTES]);
-            assert_eq!([7, 8].map(|byte| again.byte(byte)), [6, 5]);
-            assert!(stores.totals.replaced.load(Relaxed) <= KEPT_IN_ALL / 2 + PAGES);
-        }
-        assert!(dropped > 100, "{dropped} files");
-        // What can't be dropped is not asked for with each write.
-        let kept = stores.totals.replaced.load(Relaxed);
-        stores.totals.replaced.fetch_add(2 * KEPT_IN_ALL, Relaxed);
-        drop(stores.old().unwrap());
-        assert!(stores.old().is_none());
-        stores.totals.replaced.store(kept, Relaxed);
-        for file in &files {
-            stores.ended(file.ino);
-        }
-        assert_eq!(stores.totals.replaced.load(Relaxed), 0);
-        assert_eq!(stores.totals.groups.load(Relaxed), 0);
-    }
-
-    #[test]
-    fn what_is_kept_is_bounded_and_goes_with_the_last_open_file() {
-        let pages = 4000;
-        let file = File::new(pages * PAGE_BYTES);
-        for page in 0..pages as u64 {
-            file.cached(page);
-            file.write(page * PAGE, &[1; 16]);
-        }
-        let known = file.stores.pages(INO).unwrap();
-        assert!(locked(&known).replaced.len() <= KEPT_MAX);
-        assert!(file.stores.may_store(INO));
-        file.stores.ended(INO);
-        assert!(file.stores.pages(INO).is_none() && !file.stores.may_store(INO));
-    }
-}
+mod tests;

@@ -202,3 +202,44 @@ fn seeks_and_stores_go_on_beside_each_other_until_one_is_killed() {
     drop(file);
     assert_eq!(mount.end(Duration::from_secs(10)), ShutDown::Finished);
 }
+
+/// The kernel drops its pages after all requests of a call, and what the first ones had replaced was forgotten by then;
+/// of what was erased only the first 2 MB were kept. Pages that a mapping had stored to came back as they had been.
+#[test]
+fn long_writes_and_erasing_stand_beside_stores() {
+    let name = "long_writes_and_erasing_stand_beside_stores";
+    let Some(mount) = Mount::new(name, "") else { return };
+    let Some(printed) = python(name, BESIDE_STORES, &[&mount.path("f")]) else { return };
+    assert_eq!(printed.lines().collect::<Vec<_>>(), ["2 0", "3 0", "0 0", "4 0", "0 0"]);
+    assert_eq!(mount.end(Duration::from_secs(10)), ShutDown::Finished);
+}
+
+/// Writes and erases 12 MB beside a thread that stores to the first byte of their pages; of how many pages the other
+/// bytes are wrong.
+const BESIDE_STORES: &str = "\
+import ctypes, mmap, os, random, sys, threading
+P, N = 4096, 3072
+f = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
+os.pwrite(f, bytes([1]) * (N * P), 0)
+m = mmap.mmap(f, N * P)
+done = False
+def store():
+    while not done:
+        at = random.randrange(N) * P
+        m[at] = m[at] ^ 255
+mapper = threading.Thread(target=store)
+mapper.start()
+libc = ctypes.CDLL(None, use_errno=True)
+for want in [2, 3, 0, 4, 0]:
+    if want == 0:
+        assert libc.fallocate(f, 3, ctypes.c_long(0), ctypes.c_long(N * P)) == 0
+    else:
+        assert os.pwrite(f, bytes([want]) * (N * P), 0) == N * P
+    now = b''
+    while len(now) < N * P:
+        now += os.pread(f, N * P - len(now), len(now))
+    clean = bytes([want]) * (P - 1)
+    print(want, sum(now[at + 1:at + P] != clean for at in range(0, N * P, P)))
+done = True
+mapper.join()
+";
