@@ -276,6 +276,34 @@ fn what_is_made_while_one_is_taken_away_counts_for_none() {
     novale(&["check", &slot]).ok();
 }
 
+/// A directory that was moved out of the tree as soon as it might be kept what it had counting for the number of the
+/// tree that was gone, without a limit, and no later call changed that.
+#[test]
+fn what_is_moved_out_while_one_is_taken_away_counts_for_the_tree_around() {
+    let Some(scratch) = Scratch::for_mount("moved_out_while_taken_away") else { return };
+    let _alone = alone();
+    let slot = scratch.pool();
+    novale(&["mount", &slot, &scratch.dir()]).ok();
+    for round in 0..5 {
+        let outer = scratch.in_dir(&format!("outer{round}"));
+        let (tree, out) = (outer.join("tree"), outer.join("out"));
+        (0..500).for_each(|dir| fs::create_dir_all(tree.join(format!("x/{dir}"))).unwrap());
+        let [outer_shown, tree_shown] = [&outer, &tree].map(|dir| dir.display().to_string());
+        for dir in [&tree_shown, &outer_shown] {
+            novale(&["quota", "set", "--inodes", "100000", dir]).ok();
+        }
+        let (own, around) = (tree_of(&tree), tree_of(&outer));
+        assert_ne!(own, around);
+        std::thread::scope(|scope| {
+            scope.spawn(|| while fs::rename(tree.join("x"), &out).is_err() {});
+            novale(&["quota", "clear", &tree_shown]).ok();
+        });
+        assert_eq!((counting(&outer, own), counting(&outer, around)), (0, 502));
+    }
+    novale(&["umount", &scratch.dir()]).ok();
+    novale(&["check", &slot]).ok();
+}
+
 #[test]
 fn one_that_was_taken_away_in_part_is_taken_away_by_the_same_call() {
     let Some(scratch) = Scratch::for_mount("taken_away_in_part") else { return };

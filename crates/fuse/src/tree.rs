@@ -6,7 +6,8 @@
 //! `trusted.novale.quota` is that tree's use and limits, and `trusted.novale.quotas` that of all trees,
 //! a line each: `project=7 pages=12 inodes=3 pages_max=0 inodes_max=100`, 0 being no limit. Those are as many
 //! as a value has room for; `trusted.novale.quotas.N` has those from tree N on. Setting `quota` takes the two
-//! limits.
+//! limits. `trusted.novale.above` is the number of the directory that a directory lies in, and of the tree that this
+//! one counts for: `..` leads there only where the whole mount is seen.
 
 use std::collections::BTreeMap;
 
@@ -20,6 +21,7 @@ pub(crate) enum Which {
     Quota,
     /// Of the trees from a number on.
     Quotas(u32),
+    Above,
 }
 
 impl Which {
@@ -27,6 +29,7 @@ impl Which {
         match name {
             b"trusted.novale.project" => Some(Self::Project),
             b"trusted.novale.quota" => Some(Self::Quota),
+            b"trusted.novale.above" => Some(Self::Above),
             b"trusted.novale.quotas" => Some(Self::Quotas(0)),
             _ => {
                 let from = str::from_utf8(name.strip_prefix(b"trusted.novale.quotas.")?).ok()?;
@@ -44,6 +47,10 @@ pub(crate) fn get(fs: &Fs, ino: Ino, which: Which) -> Result<Vec<u8>> {
             line(project, &quota)
         }
         Which::Quotas(from) => lines_from(&fs.quotas()?, from),
+        Which::Above => {
+            let above = fs.parent(Node::current(ino))?;
+            format!("{} {}", above.ino, fs.getattr(above.ino)?.project)
+        }
     };
     Ok(text.into_bytes())
 }
@@ -80,6 +87,7 @@ pub(crate) fn set(fs: &Fs, ctx: &Ctx, ino: Ino, which: Which, value: &[u8]) -> R
         }
         Which::Quota => set_limit(fs, ctx, ino, limit_of(text)?),
         Which::Quotas(_) => Err(Error::NotPermitted("limits are set tree by tree")),
+        Which::Above => Err(Error::NotPermitted("a directory is moved by a rename")),
     }
 }
 
@@ -89,6 +97,7 @@ pub(crate) fn remove(fs: &Fs, ctx: &Ctx, ino: Ino, which: Which) -> Result<()> {
         Which::Project => set(fs, ctx, ino, which, b"0"),
         Which::Quota => set_limit(fs, ctx, ino, Usage::default()),
         Which::Quotas(_) => Err(Error::NotPermitted("limits are removed tree by tree")),
+        Which::Above => Err(Error::NotPermitted("a directory lies somewhere")),
     }
 }
 

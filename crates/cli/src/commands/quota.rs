@@ -7,7 +7,6 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -26,6 +25,7 @@ use crate::base::size::show_size;
 use crate::holders::patience::patiently;
 
 const PROJECT: &str = "trusted.novale.project";
+const ABOVE: &str = "trusted.novale.above";
 const QUOTA: &str = "trusted.novale.quota";
 const QUOTAS: &str = "trusted.novale.quotas";
 /// No attribute's value is longer.
@@ -151,9 +151,8 @@ fn is_taken_in(dir: &OwnedFd, (from, to): (u32, u32), top: Option<u64>) -> Resul
         return Ok(false);
     }
     // It may have been moved away before it counted, and can't be since.
-    let above = place_of(dir).join("..");
-    let is_top = || above.metadata().is_ok_and(|above| Some(above.ino()) == top);
-    if from != to && gone_is_none(project(&above))? != Some(to) && !is_top() {
+    let is_here = |(above, tree)| tree == to || Some(above) == top;
+    if from != to && !gone_is_none(above(&own))?.is_some_and(is_here) {
         gone_is_none(put(&own, PROJECT, &from.to_string()))?;
         return Ok(false);
     }
@@ -382,7 +381,9 @@ fn move_one(path: &Path, (from, to): (u32, u32)) -> Result<bool> {
 fn gone_is_none<T>(result: Result<T>) -> Result<Option<T>> {
     match result {
         Ok(value) => Ok(Some(value)),
-        Err(error) if error.downcast_ref() == Some(&Errno::NOENT) => Ok(None),
+        Err(error) if matches!(error.downcast_ref(), Some(&(Errno::NOENT | Errno::STALE))) => {
+            Ok(None)
+        }
         Err(error) => Err(error),
     }
 }
@@ -451,6 +452,15 @@ fn show(args: &QuotaShowArgs) -> Result<()> {
 fn project(path: &Path) -> Result<u32> {
     let text = get(path, PROJECT)?;
     text.parse().with_context(|| format!("{}: not a tree's number: {text}", path.display()))
+}
+
+/// The directory that one lies in, and the tree which that counts for. `..` leads nowhere in what was moved out of where
+/// the view of it begins.
+fn above(path: &Path) -> Result<(u64, u32)> {
+    let text = get(path, ABOVE)?;
+    let numbers =
+        text.split_once(' ').and_then(|(ino, tree)| Some((ino.parse().ok()?, tree.parse().ok()?)));
+    numbers.with_context(|| format!("{}: no directory's number: {text}", path.display()))
 }
 
 fn get(path: &Path, name: &str) -> Result<String> {
