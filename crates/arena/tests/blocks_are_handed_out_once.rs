@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::sync::atomic::Ordering::Relaxed;
 
-use novale_arena::{Arena, Class, Full, Off, Radix};
+use novale_arena::{Arena, Class, Full, NameTable, Off, Radix};
 
 const SMALL: Class = Class::new(3, 8);
 const LARGE: Class = Class::new(4, 70);
@@ -67,6 +67,38 @@ fn nodes_of_maps_go_to_others_where_memory_is_short() {
     }
     assert!(map.set(&arena, keys[1], 7).is_err());
     assert!(taken.contains(&arena.alloc(SMALL).unwrap()));
+}
+
+/// Names took all memory and kept it for names, leaves of pairs for pairs; what a block is too long for is free, too.
+#[test]
+fn buckets_and_pairs_go_to_others_and_their_rests_to_buckets() {
+    let arena = Arena::anonymous(2 << 20).unwrap();
+    let words = arena.alloc(Class::new(5, 24)).unwrap();
+    let table = arena.block::<2>(words).unwrap();
+    let names = NameTable::new(table);
+    let mixed = |value: u64| value.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    let is_in = |value: &u64| names.insert(&arena, mixed(*value), *value, &mut { mixed }).is_ok();
+    assert!((1..1 << 20).take_while(is_in).count() > 10_000);
+    names.clear(&arena).unwrap();
+    let (used, free) = (arena.used_bytes(), arena.free_bytes());
+    let taken = std::iter::from_fn(|| arena.alloc(SMALL).ok()).count() as u64;
+    assert!(taken * SMALL.bytes() > free / 10 * 9, "{taken} of {free} bytes");
+    assert!(arena.used_bytes() - used < 64 << 10);
+
+    let arena = Arena::anonymous(2 << 20).unwrap();
+    let words = arena.alloc(Class::new(5, 24)).unwrap();
+    let root = |at: u64| arena.word(words.word(at)).unwrap();
+    let (pages, pairs) = (Radix::new(root(8)), Radix::of_pairs(root(16), root(8)));
+    let keys = (1_u64..).map(|key| key << 6);
+    let count = keys.take_while(|key| pairs.reserve(&arena, *key, 1).is_ok()).count() as u64;
+    while arena.alloc(SMALL).is_ok() {}
+    pairs.clear(&arena).unwrap();
+    // A node of each leaf, and a bucket of what is left of it.
+    let key = |leaf: u64| leaf << 6;
+    let nodes = (1..2 * count).take_while(|leaf| pages.set(&arena, key(*leaf), 7).is_ok()).count();
+    assert!(nodes as u64 >= count / 10 * 9, "{nodes} of {count}");
+    let small = std::iter::from_fn(|| arena.alloc(SMALL).ok()).count() as u64;
+    assert!(small >= count / 10 * 9 * 8, "{small} of {count}");
 }
 
 #[test]

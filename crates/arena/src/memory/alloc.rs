@@ -25,22 +25,26 @@ const TABLE_CLASSES: u8 = 192;
 /// The greatest table: 2^34 words, 128 GB.
 const TABLE_LOG2_MAX: u32 = 34;
 
-/// Classes whose free blocks go to others where there is no fresh memory: one file's index may have taken all of it.
-/// So a late reader of a map may find any words in them: it checks each, offset or value, before it follows it, and
-/// believes nothing before its counter says so. A map whose readers could not keeps its nodes ([`Radix::vacate`]).
+/// Classes whose free blocks go to others where memory is short, the smallest first: one file's index or one directory's
+/// names may have taken all of it. So a late reader of a map may find any words in them: it checks each, offset or
+/// value, before it follows it, and believes nothing before its counter says so. A map whose readers could not keeps
+/// its nodes ([`Radix::vacate`]).
 ///
 /// [`Radix::vacate`]: crate::Radix::vacate
-const LENDERS: [Class; 2] = [INDEX_NODE, INDEX_PARENT];
-/// Nodes of radix maps, and those above leaves.
+const LENDERS: [Class; 4] = [BUCKET, INDEX_NODE, INDEX_PAIRS, INDEX_PARENT];
+/// Nodes of radix maps; those above leaves; leaves of maps of pairs.
 pub(crate) const INDEX_NODE: Class = Class::internal(131, 72);
 pub(crate) const INDEX_PARENT: Class = Class::internal(134, 200);
+pub(crate) const INDEX_PAIRS: Class = Class::internal(135, 136);
+/// Buckets of name tables.
+pub(crate) const BUCKET: Class = Class::internal(132, 64);
 
 /// How often a contended list head is tried before going round it: to fresh memory when taking,
 /// to a leaked block when giving back. Each failure means that another thread got through.
 const TRIES: u32 = 1 << 16;
 
-/// A kind of block: all blocks of a class have one size, and are reused for that class only; but those of an index's
-/// nodes for any other where there is no memory left.
+/// A kind of block: all blocks of a class have one size, and are reused for that class only; but those of indexes and
+/// name tables for any other where memory is short.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Class {
     id: u8,
@@ -84,6 +88,18 @@ impl Arena {
     #[inline]
     pub fn alloc(&self, class: Class) -> Result<Off, Full> {
         self.take(class.id, u64::from(class.words), true)
+    }
+
+    /// The same for what one user may have any number of: the last eighth of fresh memory is kept from it.
+    ///
+    /// # Errors
+    /// [`Full`] if there is no more.
+    pub(crate) fn alloc_sparing(&self, class: Class) -> Result<Off, Full> {
+        let (words, (head, ..)) = (u64::from(class.words), self.class_line(class.id));
+        if self.is_short() && low32(head.load(Acquire)) == 0 {
+            return self.borrow(class.id, words).ok_or_else(|| self.full(class.bytes()));
+        }
+        self.alloc(class)
     }
 
     /// Takes a block as its last user left it (a fresh one: all 0), but for its last word, which is
@@ -150,7 +166,7 @@ impl Arena {
             return self.bump(words);
         }
         let Some((off, block)) = self.pop(head, words) else {
-            return self.bump(words).or_else(|full| self.borrow(id, words).ok_or(full));
+            return self.take_beside(id, words);
         };
         free.fetch_sub(1, Relaxed);
         if clear {
@@ -230,9 +246,16 @@ impl Arena {
         None
     }
 
+    /// Takes a block of a class that has none, all 0: fresh memory, or what other classes have. The last fresh memory is
+    /// for what no free block is large enough for.
+    #[cold]
+    fn take_beside(&self, id: u8, words: u64) -> Result<Off, Full> {
+        let lent = if self.is_short() { self.borrow(id, words) } else { None };
+        lent.map_or_else(|| self.bump(words), Ok).or_else(|full| self.borrow(id, words).ok_or(full))
+    }
+
     /// Takes a part of a free block of another class for good, which is all 0 then; the rest of it is free in the new
     /// class, as far as it goes.
-    #[cold]
     fn borrow(&self, id: u8, words: u64) -> Option<Off> {
         let fits = |class: &&Class| class.id != id && u64::from(class.words) >= words;
         let (lender, (off, block)) = LENDERS.iter().filter(fits).find_map(|class| {
@@ -244,8 +267,13 @@ impl Arena {
         for word in block {
             word.store(0, Relaxed);
         }
-        for piece in 1..u64::from(lender.words) / words {
-            self.give(id, words, Off::from_raw(off.raw() + piece * words * 8));
+        let mut rest = words;
+        while rest + words <= u64::from(lender.words) {
+            self.give(id, words, Off::from_raw(off.raw() + rest * 8));
+            rest += words;
+        }
+        if rest + u64::from(BUCKET.words) <= u64::from(lender.words) {
+            self.free(BUCKET, Off::from_raw(off.raw() + rest * 8));
         }
         Some(off)
     }
@@ -286,6 +314,7 @@ impl Arena {
     }
 
     fn full(&self, asked: u64) -> Full {
+        self.note_refusal();
         Full { asked, used: self.used_bytes(), limit: self.max_bytes() }
     }
 }

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::hash::{BuildHasher, Hasher};
 use std::os::fd::AsRawFd;
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::{Arc, OnceLock};
 
@@ -15,7 +16,7 @@ use crate::base::liveness;
 use crate::base::liveness::ClientInfo;
 use crate::base::off::{Off, at, to_usize};
 use crate::base::word::AtomicU64;
-use crate::memory::segment::{FIXED, Known, Segment, io_error};
+use crate::memory::segment::{FIXED, GREATEST, Known, STEP, Segment, io_error};
 
 /// "Novale a": the first word of a finished segment.
 const MAGIC: u64 = 0x6120_656c_6176_6f4e;
@@ -41,6 +42,9 @@ const HASH_SEED_AT: usize = 192;
 const ROOT_AT: usize = 512;
 const HEADS_AT: usize = 4096;
 pub(crate) const CLIENTS_AT: usize = HEADS_AT + 256 * 64;
+
+/// What [`Arena::raise_max`] adds at least: 16 MB.
+const RAISED_LEAST: u64 = 16 << 20;
 
 /// Words of the fixed part.
 const FIXED_WORDS: usize = to_usize(FIXED) / 8;
@@ -71,6 +75,8 @@ pub struct Arena {
     segment: Arc<Segment>,
     alive: Arc<OnceLock<AliveProbe>>,
     granted: Arc<OnceLock<GrantProbe>>,
+    /// Memory was refused to somebody here.
+    was_refused: Arc<AtomicBool>,
 }
 
 impl std::fmt::Debug for Arena {
@@ -180,13 +186,22 @@ impl Arena {
         let blocks = self.slice(Off::from_raw(FIXED), used.saturating_sub(FIXED) / 8);
         let fixed = self.segment.fixed::<HEADER_AT, { FIXED_WORDS }>();
         fixed.iter().chain(blocks.unwrap_or_default()).for_each(|word| word.store(0, Relaxed));
-        let arena = Self { segment: self.segment, alive: Arc::default(), granted: Arc::default() };
+        let arena = Self::on(self.segment);
         arena.initialise(&Identity { pool_uuid: [0; 16], abi: 0 });
         Ok(arena)
     }
 
     fn of(segment: Segment) -> Self {
-        Self { segment: Arc::new(segment), alive: Arc::default(), granted: Arc::default() }
+        Self::on(Arc::new(segment))
+    }
+
+    fn on(segment: Arc<Segment>) -> Self {
+        Self {
+            segment,
+            alive: Arc::default(),
+            granted: Arc::default(),
+            was_refused: Arc::default(),
+        }
     }
 
     fn initialise(&self, identity: &Identity) {
@@ -296,6 +311,15 @@ impl Arena {
         self.segment().len()
     }
 
+    /// Has those who open the segment from now on use more memory, as those who have it open do not: nobody does but
+    /// the caller, who opens it anew.
+    pub fn raise_max(&self) {
+        let len = self.max_bytes();
+        let more = RAISED_LEAST.max(len / 8);
+        let raised = len.saturating_add(more).next_multiple_of(STEP).min(GREATEST);
+        self.header()[HEADER_LEN].store(raised, Release);
+    }
+
     /// Which of successive segments of a pool this is; 1 unless set.
     #[must_use]
     pub fn generation(&self) -> u64 {
@@ -364,13 +388,23 @@ impl Arena {
         if used <= wanted { 0 } else { (used - wanted).saturating_sub(self.free_bytes()) }
     }
 
-    /// Whether so little is left, of fresh memory and of blocks that were given back, that what one file's index
-    /// would take is to be kept for others.
+    /// Whether little fresh memory is left.
+    #[inline]
+    pub(crate) fn is_short(&self) -> bool {
+        self.used_bytes() > self.max_bytes() / 8 * 7
+    }
+
+    /// Somebody was refused memory: what is not needed is to be given back, though there may be free blocks enough
+    /// of other classes.
+    pub(crate) fn note_refusal(&self) {
+        self.was_refused.store(true, Relaxed);
+    }
+
+    /// Whether somebody was refused memory by this process; the answer is given once.
     #[inline]
     #[must_use]
-    pub fn is_nearly_full(&self) -> bool {
-        let (used, max) = (self.used_bytes(), self.max_bytes());
-        used > max / 8 * 7 && self.free_bytes() < max / 8
+    pub fn takes_refusal(&self) -> bool {
+        self.was_refused.load(Relaxed) && self.was_refused.swap(false, Relaxed)
     }
 
     #[inline]

@@ -2,7 +2,7 @@
 //!
 //! CLOCK eviction: each operation that begins under pressure, before it has any lock, sweeps a few views
 //! and drops the contents (page index, name table) of those not used since the last sweep, or of others
-//! where there are none. The next user builds them again from the log. The block goes too, unless the
+//! where there are none. One before which memory was refused sweeps many. The next user builds them again from the log. The block goes too, unless the
 //! inode is held or is a directory, whose parent the block alone knows.
 //!
 //! Readers have no lock: they see the counter move, or a block that is another inode's or nobody's.
@@ -31,8 +31,23 @@ use crate::op::load;
 const VIEWS_A_STEP: usize = 32;
 /// Views of which one operation drops the contents, at most.
 const DROPS_A_STEP: usize = 8;
+/// Views that one looks at after memory was refused, at most, and which part of all memory it gives back then.
+const VIEWS_AT_ONCE: usize = 1 << 14;
+const FREED_PART: u64 = 16;
 /// What the index of an inode takes for each page that it names, about: a word in a node of 64.
 const INDEX_BYTES_A_PAGE: u64 = 9;
+
+/// How far one goes.
+struct Sweep {
+    /// Views that are looked at, at most.
+    views: usize,
+    /// Those that are dropped, at most.
+    drops: usize,
+    /// Bytes that are wanted.
+    bytes: u64,
+    /// Those that were used lately go, too.
+    used_too: bool,
+}
 
 /// What became of a view that was to be dropped.
 enum Forgotten {
@@ -54,6 +69,18 @@ impl Fs {
         }
     }
 
+    /// Drops views that nobody has used lately, after memory was refused: what is free may be of other kinds of blocks.
+    #[cold]
+    pub(crate) fn forget_unused(&self, hint: u32) {
+        let bytes = self.arena().max_bytes() / FREED_PART;
+        let sweep = Sweep { views: VIEWS_AT_ONCE, drops: usize::MAX, bytes, used_too: false };
+        let mut paired = Vec::new();
+        self.forget_round(&self.op(OpKind::Load, hint), &sweep, &mut paired);
+        for ino in paired {
+            let _damage = self.unpair_file(hint, ino);
+        }
+    }
+
     /// Drops some views, but for files with pairs, which it returns. Its record is free afterwards: what
     /// takes pairs apart has one of its own.
     fn forget_unpaired(&self, hint: u32) -> Vec<Ino> {
@@ -61,27 +88,28 @@ impl Fs {
         // Where all have been used since the hand came by, some go all the same: what is taken beyond
         // what is wanted would rise for ever.
         let mut paired = Vec::new();
-        if self.forget_round(&op, false, &mut paired) == 0 && paired.is_empty() {
-            self.forget_round(&op, true, &mut paired);
+        let bytes = self.arena().pressure();
+        let mut sweep = Sweep { views: VIEWS_A_STEP, drops: DROPS_A_STEP, bytes, used_too: false };
+        if self.forget_round(&op, &sweep, &mut paired) == 0 && paired.is_empty() {
+            sweep.used_too = true;
+            self.forget_round(&op, &sweep, &mut paired);
         }
         paired
     }
 
     /// Looks at some views and drops of them what is asked for; returns how many. Files with pairs stay,
     /// and go to `paired`.
-    fn forget_round(&self, op: &Op<'_>, used_too: bool, paired: &mut Vec<Ino>) -> usize {
-        let arena = self.arena();
-        let wanted = arena.pressure();
+    fn forget_round(&self, op: &Op<'_>, sweep: &Sweep, paired: &mut Vec<Ino>) -> usize {
         let (mut dropped, mut freed) = (0, 0);
-        let _stopped = self.views.visit_some(arena, VIEWS_A_STEP, &mut |view| {
-            if view.take_touched() && !used_too {
+        let _stopped = self.views.visit_some(self.arena(), sweep.views, &mut |view| {
+            if view.take_touched() && !sweep.used_too {
                 return false;
             }
             match self.forget_view(op, &view) {
                 Ok(Forgotten::Bytes(bytes)) => {
                     dropped += usize::from(bytes > 0);
                     freed += bytes;
-                    dropped == DROPS_A_STEP || freed >= wanted
+                    dropped == sweep.drops || freed >= sweep.bytes
                 }
                 Ok(Forgotten::Paired(ino)) => {
                     paired.push(ino);

@@ -260,8 +260,13 @@ impl<'a> View<'a> {
         Ok(self.has_pairs() && self.next_pair(arena, 0)?.is_some())
     }
 
-    /// Room for a page's pair: [`View::set_pair`] does not fail then.
+    /// Room for a page's new pair, as long as memory is left for others: [`View::set_pair`] does not fail then.
     pub(crate) fn reserve_pair(&self, arena: &Arena, page: u64) -> Result<()> {
+        Ok(self.pairs().sparing().reserve(arena, page, 1)?)
+    }
+
+    /// The same of one that is there already, in a file that is loaded.
+    pub(crate) fn reserve_known_pair(&self, arena: &Arena, page: u64) -> Result<()> {
         Ok(self.pairs().reserve(arena, page, 1)?)
     }
 

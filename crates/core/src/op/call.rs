@@ -113,6 +113,9 @@ impl Fs {
         if self.arena().pressure() > 0 {
             self.forget_some(ctx.hint);
         }
+        if self.arena().takes_refusal() {
+            self.forget_unused(ctx.hint);
+        }
         Ok(self.call(kind, ctx))
     }
 

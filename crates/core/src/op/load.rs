@@ -240,7 +240,7 @@ impl Fold for Rebuild<'_> {
         if self.view.index().get(self.arena, page)? != home.raw() {
             return self.view.end_pairs(self.arena, page..page + 1, |_| ());
         }
-        self.view.reserve_pair(self.arena, page)?;
+        self.view.reserve_known_pair(self.arena, page)?;
         let paired = Paired::new(partner, word, at.header.op_seq);
         self.view.set_pair(self.arena, page, &paired).map(|_freed_long_ago| ())
     }

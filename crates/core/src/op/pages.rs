@@ -7,7 +7,7 @@
 use novale_arena::Phase;
 use novale_layout::{FileKind, PAGE, PmAddr};
 
-use crate::base::error::{Error, Result};
+use crate::base::error::Result;
 use crate::base::extent::Extents;
 use crate::fs::Fs;
 use crate::inode::state::LogId;
@@ -50,18 +50,10 @@ pub(crate) fn need(replaces: bool) -> Need {
 }
 
 impl Fs {
-    /// Makes room in a file's index for pages to be mapped from `first` on. Where memory is short nothing is mapped
-    /// that was not: one file could take what all others need for their inodes and names.
+    /// Makes room in a file's index for pages to be mapped from `first` on. Where memory is short there is none for what
+    /// was not mapped: one file could take what all others need for their inodes and names.
     pub(crate) fn room_in_index(&self, view: &View<'_>, first: u64, pages: u64) -> Result<()> {
-        let (arena, index) = (self.arena(), view.index());
-        // A first page alone lies in the root word.
-        if arena.is_nearly_full() && pages > 0 && first + pages > 1 {
-            let is_mapped = |page| index.get(arena, page).map(|mapped| mapped != 0);
-            if !is_mapped(first)? || !is_mapped(first + pages - 1)? {
-                return Err(Error::NoMemory);
-            }
-        }
-        Ok(index.reserve(arena, first, pages)?)
+        Ok(view.index().sparing().reserve(self.arena(), first, pages)?)
     }
 
     /// Exactly so many new pages, which the caller is going to store to.

@@ -199,8 +199,16 @@ impl Fs {
         self.write_at(ctx, ino, at, &written)
     }
 
-    /// Writes, and returns where that was.
+    /// Writes, and returns where that was. Where memory is refused, the next operation that begins gives back what
+    /// nobody uses: that is this one, once more.
     fn write_at(&self, ctx: &Ctx, ino: Ino, at: At, written: &WriteBytes<'_>) -> Result<u64> {
+        match self.write_once(ctx, ino, at, written) {
+            Err(Error::NoMemory) => self.write_once(ctx, ino, at, written),
+            done => done,
+        }
+    }
+
+    fn write_once(&self, ctx: &Ctx, ino: Ino, at: At, written: &WriteBytes<'_>) -> Result<u64> {
         let data = written.data;
         self.may_append(ctx, data.len())?;
         let mut has_made_room = false;

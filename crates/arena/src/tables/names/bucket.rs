@@ -12,14 +12,14 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::base::error::{BadOffset, Full};
 use crate::base::off::{LINE, Off, high32, low32, to_usize};
 use crate::base::word::AtomicU64;
-use crate::memory::alloc::Class;
+use crate::memory::alloc::{BUCKET, Class};
 use crate::memory::arena::Arena;
 
 /// Words of a bucket.
 const WORDS: usize = 64;
 /// Lines of a bucket.
 const LINES: usize = 8;
-pub(super) const CLASS: Class = Class::internal(132, 64);
+pub(super) const CLASS: Class = BUCKET;
 
 /// Bits of an entry that hold its value.
 pub(super) const VALUE_BITS: u32 = 50;

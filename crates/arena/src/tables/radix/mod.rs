@@ -17,7 +17,7 @@ mod walk;
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use crate::base::error::{ArenaError, BadOffset};
+use crate::base::error::{ArenaError, BadOffset, Full};
 use crate::base::off::Off;
 use crate::base::word::{AtomicU64, prefetch};
 use crate::memory::alloc::Class;
@@ -53,6 +53,7 @@ pub struct Radix<'a> {
     root: &'a AtomicU64,
     /// Of a map of pairs: the root of the map of pages that it belongs to.
     pages: Option<&'a AtomicU64>,
+    is_sparing: bool,
 }
 
 impl<'a> Radix<'a> {
@@ -61,15 +62,25 @@ impl<'a> Radix<'a> {
     /// keeps its nodes ([`Radix::vacate`]).
     #[must_use]
     pub fn new(root: &'a AtomicU64) -> Self {
-        Self { root, pages: None }
+        Self { root, pages: None, is_sparing: false }
     }
 
     /// The same with a word of any value beside each value ([`Radix::pair`]), 0 where there is no value.
-    /// Its leaves are used again for such maps alone. It has keys of a map of pages, which knows where
-    /// its leaves are, so that one walk finds both.
+    /// It has keys of a map of pages, which knows where its leaves are, so that one walk finds both.
     #[must_use]
     pub fn of_pairs(root: &'a AtomicU64, pages: &'a AtomicU64) -> Self {
-        Self { root, pages: Some(pages) }
+        Self { root, pages: Some(pages), is_sparing: false }
+    }
+
+    /// The same map, which grows as long as memory is left for others: the last eighth of what is fresh is not for it.
+    #[must_use]
+    pub fn sparing(self) -> Self {
+        Self { is_sparing: true, ..self }
+    }
+
+    fn make_node(self, arena: &Arena, level: u32) -> Result<Off, Full> {
+        let class = self.class_of(level);
+        if self.is_sparing { arena.alloc_sparing(class) } else { arena.alloc(class) }
     }
 
     fn class_of(self, level: u32) -> Class {
@@ -456,7 +467,7 @@ impl<'a> Radix<'a> {
                 Root::Value(value) => (value, 1),
                 Root::Node { off, height } => (off.raw(), height + 1),
             };
-            let made = arena.alloc(self.class_of(height - 1))?;
+            let made = self.make_node(arena, height - 1)?;
             let new = node(arena, made)?;
             new[0].store(u64::from(child != 0), Relaxed);
             new[SLOTS].store(child, Relaxed);
@@ -480,7 +491,7 @@ impl<'a> Radix<'a> {
             let slot = slot(above, key, level);
             let mut child = slot.load(Relaxed);
             if child == 0 {
-                child = arena.alloc(self.class_of(level - 1))?.raw();
+                child = self.make_node(arena, level - 1)?.raw();
                 mark(above, 1 << index(key, level));
                 slot.store(child, Release);
             }

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use crate::base::error::BadOffset;
 use crate::base::off::{Off, at, to_usize};
 use crate::base::word::AtomicU64;
-use crate::memory::alloc::{Class, INDEX_NODE, INDEX_PARENT};
+use crate::memory::alloc::{Class, INDEX_NODE, INDEX_PAIRS, INDEX_PARENT};
 use crate::memory::arena::Arena;
 
 /// Bits of a key; greater keys are refused.
@@ -43,7 +43,7 @@ pub(super) type Node<'a> = &'a [AtomicU64; NODE_WORDS];
 pub(super) type Parent<'a> = &'a [AtomicU64; PARENT_WORDS];
 
 /// A leaf with a word beside each value.
-const PAIRS: Class = Class::internal(135, 136);
+const PAIRS: Class = INDEX_PAIRS;
 pub(super) type PairsLeaf<'a> = &'a [AtomicU64; PAIRS_WORDS];
 pub(super) const PAIRS_WORDS: usize = NODE_WORDS + 64;
 
