@@ -177,6 +177,7 @@ fn not_mounted(target: &Path, how: Unmount, error: MountError) -> Result<Daemon>
         source: None,
         held,
         failed: Vec::new(),
+        is_buffered: false,
         was_cut: how == Unmount::ByForce,
     })
 }
@@ -192,6 +193,8 @@ struct Daemon {
     held: Option<HeldSlots>,
     /// Slots that have failed under it.
     failed: Vec<u8>,
+    /// Whether it may have bytes that are not in the pool yet.
+    is_buffered: bool,
     /// No mount keeps it at work.
     was_cut: bool,
 }
@@ -211,7 +214,8 @@ impl Daemon {
         let was_cut = how == Unmount::ByForce;
         let (device, source) = (Some(entry.device), Some(entry.source.clone()));
         let failed = facts.map(|facts| facts.failed_slots.clone()).unwrap_or_default();
-        Some(Self { process, device, source, held, failed, was_cut })
+        let is_buffered = facts.is_some_and(|facts| !facts.mode.is_empty());
+        Some(Self { process, device, source, held, failed, is_buffered, was_cut })
     }
 
     fn pid(&self) -> u32 {
@@ -222,10 +226,16 @@ impl Daemon {
     fn close(&self, target: &Path, limit: Duration) -> Result<()> {
         self.wait(target, limit)?;
         if let Some(slot) = self.failed.first() {
+            let buffered = if self.is_buffered {
+                "; what was only buffered is kept until the machine is restarted, and the next mount that has this slot \
+                 again writes it there"
+            } else {
+                ""
+            };
             bail!(
                 "slot {slot} has failed under the mount, and the pool was not closed clean: what lies there is lost; \
                  `novale check` names the files, `novale mount -o ro` shows the others, `novale slot replace --lost` \
-                 gives its place to another slot"
+                 gives its place to another slot{buffered}"
             );
         }
         if let Some(left) = self.held.as_ref().and_then(HeldSlots::left_open) {

@@ -246,6 +246,18 @@ impl OpenOptions {
     }
 }
 
+/// How a client has left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Left {
+    /// Others have the pool open.
+    Others,
+    /// It was the last one: the pool is to be closed.
+    Last,
+    /// It was the last one, and bytes are buffered for a slot that has failed: they stay in the arena, as of clients that
+    /// were all killed.
+    Waiting,
+}
+
 impl Fs {
     /// Joins the clients of a pool that one of them has opened in `arena`. `pm` maps the same pool
     /// for writing, with shared locks ([`SlotLock::Shared`](novale_pm::SlotLock::Shared)); the client
@@ -461,8 +473,8 @@ impl Fs {
         is_lacking
     }
 
-    /// Leaves; says whether this was the last client, and the pool is to be closed.
-    pub(crate) fn leave(&self) -> Result<bool> {
+    /// Leaves, and says how.
+    pub(crate) fn leave(&self) -> Result<Left> {
         let arena = self.arena();
         let me = self.client.info();
         // Pages that are held no more can be other files'. Where one stays mapped, all of them stay held.
@@ -474,12 +486,12 @@ impl Fs {
         for _ in 0..LEAVE_TRIES {
             let call = self.call(OpKind::Manage, &Ctx { now_ns: 0, hint: 0 });
             if self.leaves_lacking() {
-                return Ok(false);
+                return Ok(Left::Others);
             }
             let going = call.op.lock(self.clients_lock())?;
             // One may have been added before it was free.
             if self.leaves_lacking() {
-                return Ok(false);
+                return Ok(Left::Others);
             }
             let others =
                 || arena.clients().filter(|other| *other != me && !has_left(arena, *other));
@@ -487,20 +499,25 @@ impl Fs {
             // killed counts as such: it might as well be killed when this client has left.
             let is_last = others().next().is_none();
             if is_last || others().any(|other| !arena.is_gone_client(&other)) {
+                // As long as the arena is open what is buffered outlives this client; nobody comes now.
+                let waits = is_last && self.failed_slots() != 0 && self.has_buffered()?;
                 if is_last && self.failed_slots() == 0 {
-                    // As long as the arena is open what is buffered outlives this client; nobody comes now.
                     self.flush_all(&call)?;
                 }
                 set_left(arena, me, true);
-                if is_last {
+                if is_last && !waits {
                     arena.root()[STAGE].store(CLOSED, Ordering::Release);
                 }
-                return Ok(is_last);
+                return Ok(match (is_last, waits) {
+                    (false, _) => Left::Others,
+                    (true, false) => Left::Last,
+                    (true, true) => Left::Waiting,
+                });
             }
             drop(going);
             drop(call);
             self.settle_dead()?;
         }
-        Ok(false)
+        Ok(Left::Others)
     }
 }

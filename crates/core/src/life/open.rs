@@ -27,6 +27,7 @@ use crate::inode::buffer::{self, WriteBuffer};
 use crate::inode::chunks::Chunks;
 use crate::inode::numbers::Inodes;
 use crate::inode::view::Views;
+use crate::life::attach::Left;
 use crate::life::scan::{Scan, ScanFound};
 use crate::life::wear;
 use crate::life::{attach, saved, scan};
@@ -398,7 +399,8 @@ impl Fs {
 
     /// Closes the pool in order: what clients hold goes back to the allocator, whose state is
     /// saved, and the pool is marked clean. Every later call fails with [`Error::Closed`]; calls
-    /// in flight must have returned. While other clients are attached this one only leaves. What the
+    /// in flight must have returned. While other clients are attached this one only leaves, and so it does where
+    /// bytes are buffered for a slot that has failed: the next opening writes them back, if the slot has come. What the
     /// pool's windows show ends first ([`Pm::end_windows`](novale_pm::Pm::end_windows)).
     ///
     /// # Errors
@@ -420,10 +422,11 @@ impl Fs {
         if self.options.read_only {
             return Ok(());
         }
-        if !self.leave()? {
+        let left = self.leave()?;
+        if left == Left::Others {
             return Ok(());
         }
-        if failed != 0 {
+        if failed != 0 || left == Left::Waiting {
             self.pm.fence(self.store_wear()?).end();
             // It is not closed clean: what the slot had is lost, and no saved state may say otherwise.
             return self.lost(Health::default());
@@ -457,6 +460,16 @@ impl Fs {
         self.pm.fence(pending.and(self.store_wear()?)).end();
         self.check_slots(&call)?;
         pool.next_session(&self.pm, Flushed::none(), state)
+    }
+
+    /// Whether anything is buffered of a file that has a name.
+    pub(crate) fn has_buffered(&self) -> Result<bool> {
+        let mut has_some = false;
+        self.views.for_each(self.arena(), &mut |view| {
+            has_some |= view.is_buffered() && view.nlink() > 0;
+            Ok(())
+        })?;
+        Ok(has_some)
     }
 
     /// Makes durable what is buffered, for the client that leaves last. Where that fails for a file, it is done

@@ -226,6 +226,9 @@ impl ArenaFile {
         if read_only {
             return Err(JoinError::LeftToWrite { path });
         }
+        // It may have been full, and all who have it open are dead.
+        arena.raise_max();
+        let arena = self.open()?;
         let ended = Fs::end_session_of_dead(pm, &arena, wall_clock_ns(), PidInfo::current());
         let ended = ended.map_err(|source| JoinError::LeftBehind { path, source })?;
         self.remove()?;
