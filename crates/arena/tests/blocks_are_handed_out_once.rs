@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::sync::atomic::Ordering::Relaxed;
 
-use novale_arena::{Arena, Class, Full, NameTable, Off, Radix};
+use novale_arena::{Arena, Class, Full, Identity, NameTable, Off, Radix};
 
 const SMALL: Class = Class::new(3, 8);
 const LARGE: Class = Class::new(4, 70);
@@ -161,6 +161,20 @@ fn a_full_arena_says_so_and_goes_on_with_what_is_freed() {
     arena.free(LARGE, blocks[7]);
     assert_eq!(arena.alloc(LARGE).unwrap(), blocks[7]);
     assert_eq!(arena.alloc(LARGE).unwrap_err().asked, 576);
+}
+
+#[test]
+fn who_opens_a_full_arena_that_was_raised_has_room_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("arena");
+    let identity = Identity { pool_uuid: [7; 16], abi: 1 };
+    let arena = Arena::create(&path, 2 << 20, identity).unwrap();
+    let full = std::iter::from_fn(|| arena.alloc(LARGE).ok()).last().unwrap();
+    arena.raise_max();
+    assert!(arena.alloc(LARGE).is_err(), "it is mapped as long as it was");
+    let raised = Arena::open(&path, identity).unwrap();
+    assert_eq!(raised.max_bytes(), 18 << 20);
+    assert!(raised.alloc(LARGE).unwrap() > full);
 }
 
 #[test]

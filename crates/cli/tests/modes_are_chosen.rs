@@ -7,7 +7,7 @@ mod support;
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -264,6 +264,31 @@ fn what_is_buffered_outlives_all_who_have_the_pool_open() {
         novale(&["mount", "-o", words, &slot, &scratch.dir()]).ok();
         let lens = (0..=index).map(|index| fs::read(name(index)).unwrap().len());
         assert_eq!(lens.collect::<Vec<_>>(), vec![10_000; index + 1]);
+    }
+    novale(&["umount", &scratch.dir()]).ok();
+    novale(&["check", &slot]).ok();
+}
+
+/// It was full, and found full again by each mount that was to write back what was in it.
+#[test]
+fn what_is_buffered_outlives_all_in_memory_that_is_full() {
+    let Some(scratch) = Scratch::for_mount("outlives_all_in_memory_that_is_full") else { return };
+    let _alone = alone();
+    let slot = scratch.slot("pool");
+    novale(&["mkfs", "--size", "128M", &slot]).ok();
+    novale(&["mount", "-o", "mode=buffered,arena_max=16M", &slot, &scratch.dir()]).ok();
+    let scattered = File::create(scratch.in_dir("scattered")).unwrap();
+    let far = (0..100_000).find(|page| scattered.write_at(b"x", page << 30).is_err()).unwrap();
+    let bytes = vec![7; 100_000];
+    let name = |index: usize| scratch.in_dir(&format!("f{index}"));
+    let made = (0..10_000).take_while(|index| fs::write(name(*index), &bytes).is_ok()).count();
+    assert!(far > 1000 && made > 5, "{far} pages, {made} files");
+    assert!(ends(signal_daemon(&slot, Signal::KILL)));
+    drop(scattered);
+    novale(&["umount", &scratch.dir()]).ok();
+    novale(&["mount", &slot, &scratch.dir()]).ok();
+    for index in 0..made {
+        assert!(fs::read(name(index)).unwrap() == bytes, "file {index} of {made}");
     }
     novale(&["umount", &scratch.dir()]).ok();
     novale(&["check", &slot]).ok();
