@@ -32,6 +32,9 @@ promises! {
     rings_of_several_threads_see_them: runs_with_the_daemon rings;
     /// A number set by `mov $N, %rax` was not seen.
     a_library_that_is_loaded_later_is_served: runs_without_the_daemon loaded_later;
+    /// The first text's table was kept for the whole library: calls in the other one were EBADF, in programs that are
+    /// linked with it from then on as well.
+    calls_in_each_text_of_a_library_have_the_descriptors_of_libc: runs_with_the_daemon two_texts;
     /// A function of four bytes was overwritten by a jump from the padding before it: who called it crashed.
     calls_without_room_have_the_descriptors_of_libc: runs_with_the_daemon without_room;
     calls_behind_much_padding_have_them: runs_with_the_daemon behind_padding;
@@ -321,6 +324,58 @@ mod tasks {
             assert_eq!(put(file.as_raw_fd(), b"later".as_ptr(), 5), 5, "{name}");
             assert_eq!(fs::read(place(name)).unwrap(), b"later");
         }
+    }
+
+    /// Functions that read, each in a text of its own.
+    const TWO_TEXTS: &str = r#"
+        __asm__(".section .text, \"ax\"\n.globl get\n.type get, @function\n"
+            "get: mov $0, %eax\n syscall\n ret\n"
+            ".section .apart, \"ax\"\n.globl get_apart\n.type get_apart, @function\n"
+            "get_apart: mov $0, %eax\n syscall\n ret\n.text");
+        "#;
+    /// Uses both.
+    const BOTH_TEXTS: &str = r#"#include <fcntl.h>
+        #include <string.h>
+        long get(long fd, char *to, long bytes), get_apart(long fd, char *to, long bytes);
+        int main(int count, char **words) {
+            char found[8] = "";
+            int fd = open(words[1], O_RDONLY);
+            if (get(fd, found, 2) != 2 || get_apart(fd, found + 2, 2) != 2)
+                return 1;
+            return strcmp(found, "kept") != 0;
+        }
+        "#;
+    const APART: [&str; 2] = ["-Wl,--section-start=.apart=0x200000", "-Wl,--build-id"];
+
+    /// A function of a library that is loaded.
+    fn another(library: &Path, name: &CStr) -> Get {
+        let library = CString::new(library.as_os_str().as_bytes()).unwrap();
+        let library = unsafe { libc::dlopen(library.as_ptr(), libc::RTLD_NOW) };
+        assert!(!library.is_null());
+        let found = unsafe { libc::dlsym(library, name.as_ptr()) };
+        assert!(!found.is_null());
+        unsafe { std::mem::transmute::<*mut libc::c_void, Get>(found) }
+    }
+
+    /// A program that is linked with a library beside it.
+    fn linked(folder: &Path, library: &str, source: &str) -> PathBuf {
+        let place_of = folder.to_str().unwrap();
+        let [at, rest] = ["-L", "-Wl,-rpath,"].map(|word| format!("{word}{place_of}"));
+        let library = format!("-l:{library}");
+        let words = ["cc", "-Wl,--no-as-needed", &at, &rest, &library];
+        compiled(folder, "linked", &words, source).unwrap()
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn two_texts() {
+        let folder = tempfile::tempdir().unwrap();
+        let Some(get) = function_of(folder.path(), "get", TWO_TEXTS, &APART) else { return };
+        reads(unsafe { std::mem::transmute::<*mut libc::c_void, Get>(get) }, "get");
+        reads(another(&folder.path().join("get.so"), c"get_apart"), "get_apart");
+        // One that is linked with it finds the tables that were kept.
+        let program = linked(folder.path(), "get.so", BOTH_TEXTS);
+        succeeds(&Command::new(program).arg(place("get")).output().unwrap());
     }
 
     /// With bytes between the functions that a jump would need, and with as many as it takes. Each has a process of

@@ -1,5 +1,5 @@
 //! Tables of the sites of system calls, and images of texts, kept in files by the build of what they are
-//! of.
+//! of, and by which of its texts.
 //!
 //! `novale run` names the folder once for all that it starts, whatever becomes of their `HOME`. A file
 //! is believed of the administrator and of the process' own user alone: it says where code is written to,
@@ -19,7 +19,7 @@ use crate::base::sys::{Fd, limit_of, sys};
 use crate::text::sites::{Site, Sites};
 
 /// The form of the file, and by which rules its sites were chosen; another one is made anew.
-const FORMAT: u8 = 5;
+const FORMAT: u8 = 6;
 /// Bytes of one site in the file.
 pub(crate) const ENTRY: usize = 8;
 /// Bytes of a table at most.
@@ -38,16 +38,16 @@ fn folder() -> Option<&'static [u8]> {
     settings::value(Variable::Cache).filter(|folder| folder.starts_with(b"/"))
 }
 
-/// The table of a build as it was kept.
+/// The table of a text as it was kept by this key; `None` without one.
 #[unsafe(link_section = ".text.novale_start")]
-pub(crate) fn read(build: &[u8]) -> Option<Sites> {
-    known(&file(folder()?, TABLE, build)?)
+pub(crate) fn read(key: &[u8]) -> Option<Sites> {
+    known(&file(folder()?, TABLE, key)?)
 }
 
-/// Keeps the table of a build, where there is a place for it.
+/// Keeps the table of a text by its key, where it has one and there is a place for it.
 #[cold]
-pub(crate) fn write(build: &[u8], all: &[Site]) {
-    let Some(file) = folder().and_then(|folder| file(folder, TABLE, build)) else { return };
+pub(crate) fn write(key: &[u8], all: &[Site]) {
+    let Some(file) = folder().and_then(|folder| file(folder, TABLE, key)) else { return };
     keep(&file, all).unwrap_or_default();
 }
 
@@ -77,18 +77,18 @@ impl Name {
 }
 
 #[unsafe(link_section = ".text.novale_start")]
-fn file(folder: &[u8], kind: &[u8], build: &[u8]) -> Option<Name> {
+fn file(folder: &[u8], kind: &[u8], key: &[u8]) -> Option<Name> {
     let mut name = ArrayVec::new();
     for part in [folder, b"/", kind] {
         name.try_extend_from_slice(part).ok()?;
     }
-    for byte in build {
+    for byte in key {
         for half in [byte >> 4, byte & 15] {
             name.try_push(half + if half < 10 { b'0' } else { b'a' - 10 }).ok()?;
         }
     }
     name.try_push(0).ok()?;
-    (!build.is_empty()).then_some(Name(name))
+    (!key.is_empty()).then_some(Name(name))
 }
 
 /// A file that can be believed, and its length. Each program comes here a few times before it runs: by as

@@ -57,8 +57,11 @@ enum Kind {
     Other,
 }
 
-/// Bytes of texts without a build's number from which on a table of their sites is kept.
+/// Bytes of a text without a build's number from which on a table of its sites is kept.
 const CONTENTS_MIN: u64 = 1 << 20;
+
+/// What the table of a text is kept by.
+type Key = ArrayVec<u8, { BUILD_MAX + 16 }>;
 
 /// What is needed of one that is loaded.
 #[derive(Debug)]
@@ -360,26 +363,44 @@ impl Object {
     /// Where system calls are, as it was kept or found now.
     #[unsafe(link_section = ".text.novale_start")]
     fn sites(&self) -> Sites {
-        let contents = if self.build.is_empty() { self.contents() } else { None };
-        let build = contents.as_ref().map_or(self.build.as_slice(), |contents| contents);
-        kept::read(build).unwrap_or_else(|| Sites::Many(self.find(build)))
+        let Some((first, others)) = self.texts.split_first() else {
+            return Sites::Many(Vec::new());
+        };
+        let mut all = self.sites_of(first);
+        for text in others {
+            all = Sites::Many([&*all, &*self.sites_of(text)].concat());
+        }
+        all
     }
 
-    /// What stands for the number of a build that has none, of one that takes long to look through: what its texts are.
+    /// Each text has a table: the loader maps one after the other.
+    #[unsafe(link_section = ".text.novale_start")]
+    fn sites_of(&self, text: &Range<u64>) -> Sites {
+        let key = if self.build.is_empty() { self.contents(text) } else { self.key(text) };
+        kept::read(&key).unwrap_or_else(|| Sites::Many(self.find(text, &key)))
+    }
+
+    /// What stands for a text: the build, and which of its texts it is.
+    #[unsafe(link_section = ".text.novale_start")]
+    fn key(&self, text: &Range<u64>) -> Key {
+        let mut key = Key::new();
+        key.extend(self.build.iter().copied());
+        key.extend((text.start - self.base).to_le_bytes());
+        key.extend((text.end - text.start).to_le_bytes());
+        key
+    }
+
+    /// What stands for a text of a build without a number, of one that takes long to look through: what it is. Nothing
+    /// stands for others.
     #[cold]
-    fn contents(&self) -> Option<[u8; 16]> {
-        let lens = || self.texts.iter().map(|text| text.end - text.start);
-        if lens().sum::<u64>() < CONTENTS_MIN || lens().any(|len| len > TEXT_MAX as u64) {
-            return None;
+    fn contents(&self, text: &Range<u64>) -> Key {
+        let len = text.end - text.start;
+        if !(CONTENTS_MIN..=TEXT_MAX as u64).contains(&len) {
+            return Key::new();
         }
-        let mut digest = [0; 16];
-        for text in &self.texts {
-            let [low, ..] = *digest.as_chunks::<8>().0 else { break };
-            // Sites are told by where they are.
-            let seed = u64::from_le_bytes(low) ^ (text.start - self.base);
-            digest = xxh3_128_with_seed(bytes_of(text), seed).to_le_bytes();
-        }
-        Some(digest)
+        // Sites are told by where they are.
+        let digest = xxh3_128_with_seed(bytes_of(text), text.start - self.base);
+        digest.to_le_bytes().into_iter().collect()
     }
 
     /// Whether it makes calls that are to be replaced and can't be.
@@ -406,20 +427,16 @@ impl Object {
     }
 
     #[cold]
-    fn find(&self, build: &[u8]) -> Vec<Site> {
+    fn find(&self, text: &Range<u64>, key: &[u8]) -> Vec<Site> {
         let (mut all, mut is_known) = (Vec::new(), true);
-        for text in &self.texts {
-            let bytes = bytes_of(text);
-            let is_looked_at =
-                bytes.len() <= TEXT_MAX && (self.kind == Kind::Libc || sites::may_call(bytes));
-            if let (true, Ok(offset)) = (is_looked_at, u32::try_from(text.start - self.base)) {
-                let (found, known) = sites::find(bytes, (self.base, offset), &self.data);
-                all.extend(found);
-                is_known &= known;
-            }
+        let bytes = bytes_of(text);
+        let is_looked_at =
+            bytes.len() <= TEXT_MAX && (self.kind == Kind::Libc || sites::may_call(bytes));
+        if let (true, Ok(offset)) = (is_looked_at, u32::try_from(text.start - self.base)) {
+            (all, is_known) = sites::find(bytes, (self.base, offset), &self.data);
         }
         if is_known {
-            kept::write(build, &all);
+            kept::write(key, &all);
         }
         all
     }
