@@ -35,6 +35,8 @@ promises! {
     /// The first text's table was kept for the whole library: calls in the other one were EBADF, in programs that are
     /// linked with it from then on as well.
     calls_in_each_text_of_a_library_have_the_descriptors_of_libc: runs_with_the_daemon two_texts;
+    /// A jump from the other text led into the middle of what had been put there.
+    calls_that_another_text_leads_to_have_them: runs_with_the_daemon led_from_apart;
     /// A function of four bytes was overwritten by a jump from the padding before it: who called it crashed.
     calls_without_room_have_the_descriptors_of_libc: runs_with_the_daemon without_room;
     calls_behind_much_padding_have_them: runs_with_the_daemon behind_padding;
@@ -376,6 +378,27 @@ mod tasks {
         // One that is linked with it finds the tables that were kept.
         let program = linked(folder.path(), "get.so", BOTH_TEXTS);
         succeeds(&Command::new(program).arg(place("get")).output().unwrap());
+    }
+
+    /// In one text a function that reads; in the other one that goes on behind its call.
+    const LED_FROM_APART: &str = r#"
+        __asm__(".section .text, \"ax\"\n.globl get\n.type get, @function\n ret\n"
+            "get: xor %eax, %eax\n syscall\nback: mov %rax, %rdx\n mov %rdx, %rax\n ret\n"
+            ".section .apart, \"ax\"\n.globl get_apart\n.type get_apart, @function\n"
+            "get_apart: mov $7, %eax\n jmp back\n.text");
+        "#;
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn led_from_apart() {
+        let folder = tempfile::tempdir().unwrap();
+        let Some(get) = function_of(folder.path(), "get", LED_FROM_APART, &APART) else { return };
+        reads(unsafe { std::mem::transmute::<*mut libc::c_void, Get>(get) }, "get");
+        let apart = another(&folder.path().join("get.so"), c"get_apart");
+        assert_eq!(apart(-1, std::ptr::null_mut(), 0), 7);
+        // The same where both texts are there from the start.
+        let uses = "long get_apart(void);\nint main(void) { return get_apart() != 7; }";
+        succeeds(&Command::new(linked(folder.path(), "get.so", uses)).output().unwrap());
     }
 
     /// With bytes between the functions that a jump would need, and with as many as it takes. Each has a process of

@@ -39,6 +39,39 @@ pub(crate) struct Wanted<'a, F> {
 }
 
 impl Data {
+    pub(crate) fn headers(&self) -> &[Header] {
+        match self {
+            Self::Loaded(headers) => headers,
+            Self::File(_, headers) => headers,
+        }
+    }
+
+    /// Hands over each part of the library, which is loaded at `base`, that is executed and is not the text at
+    /// `own`: its jumps lead into that text too. False where one can't be looked at.
+    #[cold]
+    #[must_use]
+    pub(crate) fn others(&self, base: u64, own: u64, mut each: impl FnMut(u64, &[u8])) -> bool {
+        let is_other = |header: &&Header| header.p_flags & libc::PF_X != 0 && header.p_vaddr != own;
+        let mut others = parts(self.headers()).filter(is_other).peekable();
+        if others.peek().is_none() {
+            return true;
+        }
+        match self {
+            Self::Loaded(_) => others.for_each(|header| {
+                let (start, bytes) = loaded(base, header);
+                each(start, bytes);
+            }),
+            Self::File(fd, _) => {
+                let Some(file) = Mapped::new(*fd) else { return false };
+                for header in others {
+                    let Some((start, bytes)) = file.part(header) else { return false };
+                    each(start, bytes);
+                }
+            }
+        }
+        true
+    }
+
     /// Adds what of the wanted addresses the data leads to. The library is loaded at `base`. False where not all of
     /// it can be looked at.
     #[cold]
@@ -51,27 +84,17 @@ impl Data {
     ) -> bool {
         match self {
             Self::Loaded(headers) => {
-                let loaded = |header: &&Header| header.p_flags & libc::PF_R != 0;
-                let part = |header: &Header| {
-                    let len = usize::try_from(header.p_filesz).unwrap_or(0);
-                    let at = (base + header.p_vaddr) as *const u8;
-                    // SAFETY: the segment is mapped, to be read, for as long as nobody unloads it.
-                    (header.p_vaddr, unsafe { std::slice::from_raw_parts(at, len) })
-                };
+                let is_readable = |header: &&Header| header.p_flags & libc::PF_R != 0;
+                let readable = || parts(headers).filter(is_readable);
                 let all: ArrayVec<Part<'_>, PARTS_MAX> =
-                    parts(headers).filter(loaded).map(part).take(PARTS_MAX).collect();
+                    readable().map(|header| loaded(base, header)).take(PARTS_MAX).collect();
                 search(&all, base, wanted, to);
-                all.len() == parts(headers).filter(loaded).count()
+                all.len() == readable().count()
             }
             Self::File(fd, headers) => {
                 let Some(file) = Mapped::new(*fd) else { return false };
-                let part = |header: &Header| {
-                    let start = usize::try_from(header.p_offset).ok()?;
-                    let end = start.checked_add(usize::try_from(header.p_filesz).ok()?)?;
-                    Some((header.p_vaddr, file.bytes().get(start..end)?))
-                };
                 let all: ArrayVec<Part<'_>, PARTS_MAX> =
-                    parts(headers).filter_map(part).take(PARTS_MAX).collect();
+                    parts(headers).filter_map(|header| file.part(header)).take(PARTS_MAX).collect();
                 search(&all, 0, wanted, to);
                 all.len() == parts(headers).count()
             }
@@ -81,6 +104,14 @@ impl Data {
 
 fn parts(headers: &[Header]) -> impl Iterator<Item = &Header> {
     headers.iter().filter(|header| header.p_type == libc::PT_LOAD)
+}
+
+/// A part of a library that is loaded at `base`.
+fn loaded<'a>(base: u64, header: &Header) -> Part<'a> {
+    let len = usize::try_from(header.p_filesz).unwrap_or(0);
+    let at = (base + header.p_vaddr) as *const u8;
+    // SAFETY: the segment is mapped, to be read, for as long as nobody unloads it.
+    (header.p_vaddr, unsafe { std::slice::from_raw_parts(at, len) })
 }
 
 /// A file that is mapped to be looked at.
@@ -105,6 +136,13 @@ impl Mapped {
         let len = usize::try_from(self.len).unwrap_or(0);
         // SAFETY: so many bytes are mapped for as long as this lives; the loader relies on the file just so.
         unsafe { std::slice::from_raw_parts(self.at as *const u8, len) }
+    }
+
+    /// What a header says of the file; `None` where the file has less.
+    fn part(&self, header: &Header) -> Option<Part<'_>> {
+        let start = usize::try_from(header.p_offset).ok()?;
+        let end = start.checked_add(usize::try_from(header.p_filesz).ok()?)?;
+        Some((header.p_vaddr, self.bytes().get(start..end)?))
     }
 }
 

@@ -103,23 +103,63 @@ fn each_syscall(text: &[u8]) -> impl Iterator<Item = usize> {
 /// known. False with those that are left alone, where the data can't be looked at.
 pub(crate) fn find(text: &[u8], (base, offset): (u64, u32), data: &Data) -> (Vec<Site>, bool) {
     let start = u64::from(offset);
-    let mut near = HashSet::new();
-    for at in each_syscall(text) {
-        let block = (start + at as u64) / BLOCK;
-        near.extend(block.saturating_sub(2)..=block + 2);
+    let mut led = Led { near: near(text, start), targets: HashSet::new(), tables: HashSet::new() };
+    let calls = calls(text, start, &mut led);
+    let mut is_known = true;
+    if !calls.is_empty() {
+        // What seldom runs is put apart by some linkers, and jumps back.
+        is_known = data.others(base, start, |start, text| {
+            let decoder = Decoder::with_ip(64, text, start, DecoderOptions::NONE);
+            decoder.into_iter().for_each(|instruction| led.note(&instruction));
+        });
+        let text = start..start + text.len() as u64;
+        let Led { near, targets, tables } = &mut led;
+        let is_near = |at: u64| near.contains(&(at / BLOCK));
+        is_known &= data.lead(base, &Wanted { text, is_near, tables }, targets);
     }
-    let (mut targets, mut calls, mut tables) = (HashSet::new(), Vec::new(), HashSet::new());
+    let mut free_from = if is_known { 0 } else { u64::MAX };
+    let mut next = |call: &Call| {
+        let found = site(&call.around, call.index, &led.targets, free_from)?;
+        free_from = free_from.max(u64::from(found.start) + u64::from(found.len));
+        Some(found)
+    };
+    (calls.iter().filter_map(&mut next).collect(), is_known)
+}
+
+/// Where code leads, near the system calls of a text.
+struct Led {
+    /// Blocks.
+    near: HashSet<u64>,
+    targets: HashSet<u64>,
+    /// Addresses that instructions take, wherever.
+    tables: HashSet<u64>,
+}
+
+impl Led {
+    fn note(&mut self, instruction: &Instruction) {
+        let is_near = |at: &u64| self.near.contains(&(at / BLOCK));
+        self.targets.extend(branch_target(instruction).filter(is_near));
+        if let Some(taken) = taken_address(instruction) {
+            self.targets.extend(Some(taken).filter(is_near));
+            self.tables.insert(taken);
+        }
+    }
+}
+
+/// The blocks near the system calls of a text.
+fn near(text: &[u8], start: u64) -> HashSet<u64> {
+    let blocks = each_syscall(text).map(|at| (start + at as u64) / BLOCK);
+    blocks.flat_map(|block| block.saturating_sub(2)..=block + 2).collect()
+}
+
+/// The system calls of a text, which is decoded for this, and where its code leads.
+fn calls(text: &[u8], start: u64, led: &mut Led) -> Vec<Call> {
+    let mut calls = Vec::new();
     // The last few instructions; those around each call.
     let mut recent: VecDeque<Instruction> = VecDeque::new();
     let mut open: Option<Call> = None;
-    let mut decoder = Decoder::with_ip(64, text, start, DecoderOptions::NONE);
-    for instruction in &mut decoder {
-        targets
-            .extend(branch_target(&instruction).filter(|target| near.contains(&(target / BLOCK))));
-        if let Some(taken) = taken_address(&instruction) {
-            targets.extend(Some(taken).filter(|at| near.contains(&(at / BLOCK))));
-            tables.insert(taken);
-        }
+    for instruction in &mut Decoder::with_ip(64, text, start, DecoderOptions::NONE) {
+        led.note(&instruction);
         if let Some(mut call) = open.take() {
             call.around.push(instruction);
             if call.around.len() <= call.index + NEIGHBOURS {
@@ -138,19 +178,7 @@ pub(crate) fn find(text: &[u8], (base, offset): (u64, u32), data: &Data) -> (Vec
         }
     }
     calls.extend(open);
-    let mut is_known = true;
-    if !calls.is_empty() {
-        let text = start..start + text.len() as u64;
-        let is_near = |at: u64| near.contains(&(at / BLOCK));
-        is_known = data.lead(base, &Wanted { text, is_near, tables: &tables }, &mut targets);
-    }
-    let mut free_from = if is_known { 0 } else { u64::MAX };
-    let mut next = |call: &Call| {
-        let found = site(&call.around, call.index, &targets, free_from)?;
-        free_from = free_from.max(u64::from(found.start) + u64::from(found.len));
-        Some(found)
-    };
-    (calls.iter().filter_map(&mut next).collect(), is_known)
+    calls
 }
 
 /// A `syscall` with the instructions around it.
