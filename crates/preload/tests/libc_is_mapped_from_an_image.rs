@@ -11,6 +11,7 @@ mod harness;
 use std::fs;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use harness::support::Scratch;
 use harness::{direct, is_whole, mounted, succeeds};
@@ -19,10 +20,14 @@ use harness::{direct, is_whole, mounted, succeeds};
 const SCRIPT: &str = "echo text > file; cat file; sh -c 'mv file other; cat other'; rm other; \
                       grep -c /text- /proc/self/maps || true";
 
-fn run(scratch: &Scratch, cache: &Path) -> String {
+fn shell(scratch: &Scratch, cache: &Path) -> Command {
     let mut shell = direct(scratch, Path::new("sh"));
-    shell.env("XDG_CACHE_HOME", cache).current_dir(scratch.dir());
-    succeeds(&shell.args(["-ec", SCRIPT]).output().unwrap())
+    shell.env("XDG_CACHE_HOME", cache).current_dir(scratch.dir()).args(["-ec", SCRIPT]);
+    shell
+}
+
+fn run(scratch: &Scratch, cache: &Path) -> String {
+    succeeds(&shell(scratch, cache).output().unwrap())
 }
 
 fn images(cache: &Path) -> Vec<PathBuf> {
@@ -56,6 +61,27 @@ fn an_image_is_made_once_and_only_believed_as_it_was_made() {
         assert_eq!(run(&scratch, cache.path()), with_image);
         assert!(fs::read(image).unwrap() == bytes, "{left}: it was made anew");
     }
+    is_whole(&scratch, &slot);
+}
+
+/// The images of all builds without a number had one name: who updated such a libc ran the code of the old one.
+#[test]
+fn a_libc_whose_build_has_no_number_has_no_image() {
+    /// The head of the note.
+    const NOTE: &[u8] = b"\x04\0\0\0\x14\0\0\0\x03\0\0\0GNU\0";
+    let Some((scratch, slot)) = mounted("no_number") else { return };
+    let maps = fs::read_to_string("/proc/self/maps").unwrap();
+    let libc = maps.lines().find(|line| line.ends_with("/libc.so.6")).unwrap();
+    let mut bytes = fs::read(libc.split_whitespace().last().unwrap()).unwrap();
+    let note = bytes.windows(NOTE.len()).position(|at| at == NOTE).unwrap();
+    // A kind that nobody knows.
+    bytes[note + 8] = 99;
+    let (folder, cache) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    fs::write(folder.path().join("libc.so.6"), bytes).unwrap();
+    let mut shell = shell(&scratch, cache.path());
+    let output = shell.env("LD_LIBRARY_PATH", folder.path()).output().unwrap();
+    assert_eq!(succeeds(&output), "text\ntext\n0\n");
+    assert_eq!(images(cache.path()), Vec::<PathBuf>::new());
     is_whole(&scratch, &slot);
 }
 

@@ -109,9 +109,12 @@ impl Text<'_> {
         self.pages().start.checked_sub(DISTANCE)
     }
 
-    /// What names the file; `None` where a build's number is longer than any.
+    /// What names the file; `None` for a build without a number, which may be any.
     #[inline]
     fn name(&self) -> Option<ArrayVec<u8, 64>> {
+        if self.build.is_empty() {
+            return None;
+        }
         let mut name = ArrayVec::new();
         name.try_extend_from_slice(self.build).ok()?;
         name.try_extend_from_slice(&MADE_OF.to_le_bytes()).ok()?;
