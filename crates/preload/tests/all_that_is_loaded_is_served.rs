@@ -37,6 +37,8 @@ promises! {
     calls_in_each_text_of_a_library_have_the_descriptors_of_libc: runs_with_the_daemon two_texts;
     /// A jump from the other text led into the middle of what had been put there.
     calls_that_another_text_leads_to_have_them: runs_with_the_daemon led_from_apart;
+    /// Headers that stand behind the first page of a library were not looked for: its calls were EBADF.
+    calls_of_a_library_with_its_headers_at_the_end_have_them: runs_with_the_daemon headers_at_end;
     /// A function of four bytes was overwritten by a jump from the padding before it: who called it crashed.
     calls_without_room_have_the_descriptors_of_libc: runs_with_the_daemon without_room;
     calls_behind_much_padding_have_them: runs_with_the_daemon behind_padding;
@@ -399,6 +401,26 @@ mod tasks {
         // The same where both texts are there from the start.
         let uses = "long get_apart(void);\nint main(void) { return get_apart() != 7; }";
         succeeds(&Command::new(linked(folder.path(), "get.so", uses)).output().unwrap());
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn headers_at_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let words = ["cc", "-shared", "-fPIC", "-Wl,--build-id"];
+        let Some(library) = compiled(folder.path(), "ends.so", &words, TWO_TEXTS) else { return };
+        let mut bytes = fs::read(&library).unwrap();
+        let half = |at: usize| usize::from(u16::from_le_bytes([bytes[at], bytes[at + 1]]));
+        let table = half(32)..half(32) + half(54) * half(56);
+        let headers = bytes[table.clone()].to_vec();
+        bytes[table].fill(0);
+        bytes.resize(bytes.len().next_multiple_of(8), 0);
+        let at = u64::try_from(bytes.len()).unwrap();
+        assert!(at > 4096);
+        bytes[32..40].copy_from_slice(&at.to_le_bytes());
+        bytes.extend(headers);
+        fs::write(&library, bytes).unwrap();
+        reads(another(&library, c"get"), "at the end");
     }
 
     /// With bytes between the functions that a jump would need, and with as many as it takes. Each has a process of

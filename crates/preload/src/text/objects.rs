@@ -27,7 +27,7 @@ use crate::text::sites::{self, Site, Sites};
 const PAGE: u64 = 4096;
 /// Bytes of a text that is decoded at most: 0.4 s, once.
 const TEXT_MAX: usize = 64 << 20;
-/// Bytes of a file with all that is asked of its headers.
+/// Bytes of a name, and of what the loader reads first of a library's dynamic part.
 const HEAD_BYTES: usize = 4096;
 /// Texts of one library at most.
 const TEXTS_MAX: usize = 8;
@@ -235,10 +235,7 @@ fn is_written(header: &libc::Elf64_Phdr) -> bool {
 
 /// A library of which a part was mapped just now; `None` for what is none.
 fn of_file(fd: u64, offset: u64, mapped: Range<u64>) -> Option<Object> {
-    let mut head = [0u8; HEAD_BYTES];
-    let got = sys!(libc::SYS_pread64, fd, head.as_mut_ptr(), head.len(), 0);
-    let head = head.get(..usize::try_from(got).ok()?)?;
-    let headers = headers(head)?;
+    let headers = headers(fd)?;
     let text =
         headers.iter().find(|header| is_text(header) && header.p_offset & !(PAGE - 1) == offset)?;
     let base = mapped.start.checked_sub(text.p_vaddr & !(PAGE - 1))?;
@@ -250,11 +247,16 @@ fn of_file(fd: u64, offset: u64, mapped: Range<u64>) -> Option<Object> {
     let is_left = |header: &libc::Elf64_Phdr| is_written(header) || writes_to_text(fd, header);
     object.is_left |= headers.iter().any(is_left);
     for note in headers.iter().filter(|header| header.p_type == libc::PT_NOTE) {
-        let at = usize::try_from(note.p_offset).ok()?;
-        let end = at.checked_add(usize::try_from(note.p_filesz).ok()?)?;
-        object.note(head.get(at..end).unwrap_or_default());
+        object.note(&read(fd, note.p_offset, note.p_filesz).unwrap_or_default());
     }
     Some(object)
+}
+
+/// So many bytes of a file, where it has them and a text may be as long.
+fn read(fd: u64, offset: u64, len: u64) -> Option<Vec<u8>> {
+    let mut bytes = vec![0; usize::try_from(len).ok().filter(|len| *len <= TEXT_MAX)?];
+    let got = sys!(libc::SYS_pread64, fd, bytes.as_mut_ptr(), bytes.len(), offset);
+    (u64::try_from(got) == Ok(len)).then_some(bytes)
 }
 
 /// Whether a part of a file says that the loader writes to its text (`DT_TEXTREL`).
@@ -287,19 +289,22 @@ fn is_libc(fd: u64) -> bool {
     name == b"libc.so.6" || (name.starts_with(b"libc-2.") && name.ends_with(b".so"))
 }
 
-/// The program headers of an ELF file of this machine's kind.
-fn headers(head: &[u8]) -> Option<Vec<libc::Elf64_Phdr>> {
+/// The program headers of an ELF file of this machine's kind, wherever they stand in it: who changes a library puts
+/// longer ones at its end.
+fn headers(fd: u64) -> Option<Vec<libc::Elf64_Phdr>> {
     const ELF_64_LITTLE: &[u8] = b"\x7fELF\x02\x01";
+    let mut head = [0_u8; std::mem::size_of::<libc::Elf64_Ehdr>()];
+    sys!(libc::SYS_pread64, fd, head.as_mut_ptr(), head.len(), 0);
     let half = |at: usize| Some(u16::from_le_bytes(head.get(at..at + 2)?.try_into().ok()?));
     if !head.starts_with(ELF_64_LITTLE) || half(18)? != libc::EM_X86_64 {
         return None;
     }
-    let at = usize::try_from(u64::from_le_bytes(head.get(32..40)?.try_into().ok()?)).ok()?;
+    let at = u64::from_le_bytes(head.get(32..40)?.try_into().ok()?);
     let bytes = std::mem::size_of::<libc::Elf64_Phdr>();
     if usize::from(half(54)?) != bytes {
         return None;
     }
-    let all = head.get(at..at.checked_add(bytes * usize::from(half(56)?))?)?;
+    let all = read(fd, at, bytes as u64 * u64::from(half(56)?))?;
     // SAFETY: a chunk has the bytes of a header, of which any are valid.
     let read = |one: &[u8]| unsafe { one.as_ptr().cast::<libc::Elf64_Phdr>().read_unaligned() };
     Some(all.chunks_exact(bytes).map(read).collect())
