@@ -39,6 +39,8 @@ promises! {
     calls_that_another_text_leads_to_have_them: runs_with_the_daemon led_from_apart;
     /// Headers that stand behind the first page of a library were not looked for: its calls were EBADF.
     calls_of_a_library_with_its_headers_at_the_end_have_them: runs_with_the_daemon headers_at_end;
+    /// What had been found in a text with a debugger's breakpoint in it was kept, and believed by all programs then.
+    calls_that_a_breakpoint_once_hid_have_them: runs_with_the_daemon breakpoint;
     /// A function of four bytes was overwritten by a jump from the padding before it: who called it crashed.
     calls_without_room_have_the_descriptors_of_libc: runs_with_the_daemon without_room;
     calls_behind_much_padding_have_them: runs_with_the_daemon behind_padding;
@@ -421,6 +423,52 @@ mod tasks {
         bytes.extend(headers);
         fs::write(&library, bytes).unwrap();
         reads(another(&library, c"get"), "at the end");
+    }
+
+    /// A function that reads, with a breakpoint from before the program begins until it asks for it to go.
+    const BROKEN: &str = r#"#include <stdlib.h>
+        #include <sys/mman.h>
+        const char *which(void) { return "{which}"; }
+        __asm__(".text\n.globl get\n.type get, @function\nget: mov $0, %eax\n syscall\n ret");
+        extern char get[];
+        static void put(char byte) {
+            char *page = (char *)((unsigned long)get & ~4095ul);
+            mprotect(page, 4096, PROT_READ | PROT_WRITE | PROT_EXEC);
+            *get = byte;
+            mprotect(page, 4096, PROT_READ | PROT_EXEC);
+        }
+        __attribute__((constructor)) static void begin(void) { if (getenv("BREAK")) put(0xcc); }
+        void go_on(void) { if (getenv("BREAK")) put(0xb8); }
+        "#;
+    const GOES_ON: &str = r#"#include <fcntl.h>
+        #include <stdlib.h>
+        long get(long fd, char *to, long bytes);
+        void go_on(void);
+        int main(int count, char **words) {
+            char found[4];
+            int fd = open(words[1], O_RDONLY);
+            go_on();
+            return !getenv("BREAK") && get(fd, found, 4) != 4;
+        }
+        "#;
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn breakpoint() {
+        let folder = tempfile::tempdir().unwrap();
+        made("broken").write_all_at(b"kept", 0).unwrap();
+        // Nothing is kept of this one.
+        let source = BROKEN.replace("{which}", folder.path().to_str().unwrap());
+        let words = ["cc", "-shared", "-fPIC", "-Wl,--build-id"];
+        if compiled(folder.path(), "broken.so", &words, &source).is_none() {
+            return;
+        }
+        let program = linked(folder.path(), "broken.so", GOES_ON);
+        for is_broken in [true, false] {
+            let mut command = Command::new(&program);
+            command.arg(place("broken")).envs(is_broken.then_some(("BREAK", "1")));
+            succeeds(&command.output().unwrap());
+        }
     }
 
     /// With bytes between the functions that a jump would need, and with as many as it takes. Each has a process of

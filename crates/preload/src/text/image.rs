@@ -22,7 +22,7 @@ use arrayvec::ArrayVec;
 use crate::base::classes;
 use crate::base::sys::{Fd, sys};
 use crate::text::kept::{self, ENTRY};
-use crate::text::patch;
+use crate::text::patch::{self, BREAKPOINT};
 use crate::text::sites::{Site, Sites};
 
 const PAGE: u64 = 4096;
@@ -247,8 +247,14 @@ fn put_back(text: &Text<'_>) {
     }
 }
 
-/// The image's bytes; `None` where the text is not as the library's file has it, which a debugger's
-/// breakpoints see to.
+/// Whether a text is what its file has, but for a debugger's breakpoints.
+#[cold]
+pub(crate) fn is_same(text: &[u8], file: &[u8]) -> bool {
+    let mut both = text.iter().zip(file);
+    text.len() == file.len() && both.all(|(here, there)| here == there || *here == BREAKPOINT)
+}
+
+/// The image's bytes; `None` where the library's file is another one by now.
 #[cold]
 fn make(text: &Text<'_>, sites: &Sites, (build, beside): &Beside) -> Option<Vec<u8>> {
     let (pages, words) = (text.pages(), text.words()?);
@@ -264,7 +270,7 @@ fn make(text: &Text<'_>, sites: &Sites, (build, beside): &Beside) -> Option<Vec<
     let wanted = usize::try_from(text.range.end - text.range.start).ok()?;
     let kept = bytes.get_mut(code_len + within..code_len + within + wanted)?;
     library.read_exact_at(kept, offset).ok()?;
-    if here.get(within..within + wanted)? != kept {
+    if !is_same(here.get(within..within + wanted)?, kept) {
         return None;
     }
     let (code, texts) = bytes.split_at_mut(code_len);

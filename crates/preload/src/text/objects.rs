@@ -16,7 +16,7 @@ use arrayvec::ArrayVec;
 use novale_posix::report::Event;
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
-use crate::base::sys::{Args, Served, fail, sys};
+use crate::base::sys::{Args, Fd, Served, fail, sys};
 use crate::base::{classes, report};
 use crate::text::data::Data;
 use crate::text::image::{self, BUILD_MAX, Text, Trailer};
@@ -74,8 +74,10 @@ struct Object {
     /// What nothing is replaced in: one of more texts than are looked at, or whose text is written to.
     is_left: bool,
     is_go: bool,
-    /// Of libc its file, and where in it the text begins.
-    file: Option<(&'static [u8], u64)>,
+    /// Of libc where in its file the text begins.
+    offset: Option<u64>,
+    /// Of what is loaded its file; empty for the program.
+    path: &'static CStr,
     data: Data,
 }
 
@@ -182,18 +184,19 @@ unsafe fn look(info: *const libc::dl_phdr_info) -> Option<Object> {
     let headers =
         unsafe { std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) };
     let name = if info.dlpi_name.is_null() {
-        &[]
+        c""
     } else {
         // SAFETY: a string of the loader's.
-        unsafe { CStr::from_ptr(info.dlpi_name) }.to_bytes()
+        unsafe { CStr::from_ptr(info.dlpi_name) }
     };
     let base = info.dlpi_addr;
-    let mut object = Object::new(kind(name, base), base, Data::Loaded(headers));
+    let mut object = Object::new(kind(name.to_bytes(), base), base, Data::Loaded(headers));
+    object.path = name;
     for header in headers {
         let start = base + header.p_vaddr;
         if is_text(header) {
             if object.kind == Kind::Libc {
-                object.file = Some((name, header.p_offset));
+                object.offset = Some(header.p_offset);
             }
             object.is_left |= is_written(header);
             object.add_text(start..start + header.p_filesz);
@@ -314,7 +317,8 @@ impl Object {
     #[inline]
     fn new(kind: Kind, base: u64, data: Data) -> Self {
         let (texts, build) = (ArrayVec::new(), ArrayVec::new());
-        Self { kind, base, texts, build, is_left: false, is_go: false, file: None, data }
+        let (is_left, is_go, offset, path): (_, _, _, &CStr) = (false, false, None, c"");
+        Self { kind, base, texts, build, is_left, is_go, offset, path, data }
     }
 
     #[inline]
@@ -431,19 +435,41 @@ impl Object {
         (replaced, replaced == wanted)
     }
 
+    /// Looks for sites in a text as its file has it: with a debugger's breakpoints in it other instructions are seen, and
+    /// what is kept is believed by every program from then on. Of one that differs otherwise nothing is kept.
     #[cold]
     fn find(&self, text: &Range<u64>, key: &[u8]) -> Vec<Site> {
+        let there = self.in_file(text).filter(|there| image::is_same(bytes_of(text), there));
         let (mut all, mut is_known) = (Vec::new(), true);
-        let bytes = bytes_of(text);
+        let bytes = there.as_deref().unwrap_or_else(|| bytes_of(text));
         let is_looked_at =
             bytes.len() <= TEXT_MAX && (self.kind == Kind::Libc || sites::may_call(bytes));
         if let (true, Ok(offset)) = (is_looked_at, u32::try_from(text.start - self.base)) {
             (all, is_known) = sites::find(bytes, (self.base, offset), &self.data);
         }
-        if is_known {
+        if is_known && there.is_some() {
             kept::write(key, &all);
         }
         all
+    }
+
+    /// A text as its file has it.
+    #[cold]
+    fn in_file(&self, text: &Range<u64>) -> Option<Vec<u8>> {
+        let start = text.start - self.base;
+        let is_it = |header: &&libc::Elf64_Phdr| is_text(header) && header.p_vaddr == start;
+        let offset = self.data.headers().iter().find(is_it)?.p_offset;
+        let len = text.end - text.start;
+        match &self.data {
+            Data::File(fd, _) => read(*fd, offset, len),
+            Data::Loaded(_) => {
+                let path = if self.path.is_empty() { c"/proc/self/exe" } else { self.path };
+                let flags = libc::O_RDONLY | libc::O_CLOEXEC;
+                let opened = sys!(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, 0);
+                let file = Fd::new(opened)?;
+                read(file.number().cast_unsigned().into(), offset, len)
+            }
+        }
     }
 }
 
@@ -456,14 +482,13 @@ fn bytes_of(text: &Range<u64>) -> &'static [u8] {
 /// Maps libc's image over its text.
 #[inline]
 fn by_image(object: &Object, loader: Option<&Object>) -> Option<Trailer> {
-    let (false, Some((file, offset)), [text]) =
-        (object.is_left, object.file, object.texts.as_slice())
+    let (false, Some(offset), [text]) = (object.is_left, object.offset, object.texts.as_slice())
     else {
         return None;
     };
     let (base, range, build) = (object.base, text.clone(), object.build.as_slice());
     image::map(
-        &Text { base, range, build, file: (file, offset) },
+        &Text { base, range, build, file: (object.path.to_bytes(), offset) },
         || object.wanted(object.sites(), text),
         || match (loader, loader.map(|loader| loader.texts.as_slice())) {
             (Some(loader), Some([text])) => {

@@ -21,6 +21,8 @@ const TO_ENTRY: [u8; 9] = [0x4c, 0x8d, 0x1d, 6 + 2, 0, 0, 0, 0xff, 0x25];
 const REACH: u64 = 0x7000_0000;
 /// Bytes that one site's code takes at most.
 pub(crate) const SITE_BYTES: usize = 96;
+/// What a debugger puts over an instruction (`int3`). No site begins with one of its own.
+pub(crate) const BREAKPOINT: u8 = 0xcc;
 /// Bytes ahead of the code, of which the first two words are where the entries are.
 const WORDS_BYTES: u64 = 64;
 
@@ -290,7 +292,7 @@ pub(crate) struct Replacement {
 }
 
 /// What becomes of the site at `at`, with `old` in it, whose own code is at `code`, and the word that leads
-/// to its entry at `word`.
+/// to its entry at `word`. A debugger's breakpoint stays where it is.
 #[unsafe(link_section = ".text.novale_start")]
 pub(crate) fn replacement(
     at: u64,
@@ -300,6 +302,9 @@ pub(crate) fn replacement(
     word: u64,
 ) -> Option<Replacement> {
     let (before, rest) = old.split_at_checked(usize::from(site.at))?;
+    if old.first() == Some(&BREAKPOINT) {
+        return None;
+    }
     let after = rest.strip_prefix(&[0x0f, 0x05])?;
     let mut made = Code { at: code, bytes: ArrayVec::new() };
     made.put(before)?;
