@@ -19,7 +19,7 @@ const SHARED: &[Shared] = &[
     Shared {
         number: ("crates/arena/src/memory/arena.rs", "LAYOUT"),
         of: &["crates/arena/src/"],
-        fingerprint: 0xc51e_e95b_564e_9819,
+        fingerprint: 0xac3e_3c11_423a_e82b,
     },
     Shared {
         number: ("crates/core/src/life/attach.rs", "SHARED"),
@@ -42,7 +42,7 @@ const SHARED: &[Shared] = &[
             "crates/pm/src/device/model.rs",
             "crates/pm/src/purpose.rs",
         ],
-        fingerprint: 0x00fb_4f92_de45_06dd,
+        fingerprint: 0x7388_4b1f_7fac_b8ce,
     },
 ];
 

@@ -246,9 +246,9 @@ impl OpenOptions {
     }
 }
 
-/// How a client has left.
+/// How a client leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Left {
+pub(crate) enum Leaving {
     /// Others have the pool open.
     Others,
     /// It was the last one: the pool is to be closed.
@@ -474,7 +474,7 @@ impl Fs {
     }
 
     /// Leaves, and says how.
-    pub(crate) fn leave(&self) -> Result<Left> {
+    pub(crate) fn leave(&self) -> Result<Leaving> {
         let arena = self.arena();
         let me = self.client.info();
         // Pages that are held no more can be other files'. Where one stays mapped, all of them stay held.
@@ -486,12 +486,12 @@ impl Fs {
         for _ in 0..LEAVE_TRIES {
             let call = self.call(OpKind::Manage, &Ctx { now_ns: 0, hint: 0 });
             if self.leaves_lacking() {
-                return Ok(Left::Others);
+                return Ok(Leaving::Others);
             }
             let going = call.op.lock(self.clients_lock())?;
             // One may have been added before it was free.
             if self.leaves_lacking() {
-                return Ok(Left::Others);
+                return Ok(Leaving::Others);
             }
             let others =
                 || arena.clients().filter(|other| *other != me && !has_left(arena, *other));
@@ -509,15 +509,15 @@ impl Fs {
                     arena.root()[STAGE].store(CLOSED, Ordering::Release);
                 }
                 return Ok(match (is_last, waits) {
-                    (false, _) => Left::Others,
-                    (true, false) => Left::Last,
-                    (true, true) => Left::Waiting,
+                    (false, _) => Leaving::Others,
+                    (true, false) => Leaving::Last,
+                    (true, true) => Leaving::Waiting,
                 });
             }
             drop(going);
             drop(call);
             self.settle_dead()?;
         }
-        Ok(Left::Others)
+        Ok(Leaving::Others)
     }
 }

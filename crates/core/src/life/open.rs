@@ -27,7 +27,7 @@ use crate::inode::buffer::{self, WriteBuffer};
 use crate::inode::chunks::Chunks;
 use crate::inode::numbers::Inodes;
 use crate::inode::view::Views;
-use crate::life::attach::Left;
+use crate::life::attach::Leaving;
 use crate::life::scan::{Scan, ScanFound};
 use crate::life::wear;
 use crate::life::{attach, saved, scan};
@@ -423,10 +423,10 @@ impl Fs {
             return Ok(());
         }
         let left = self.leave()?;
-        if left == Left::Others {
+        if left == Leaving::Others {
             return Ok(());
         }
-        if failed != 0 || left == Left::Waiting {
+        if failed != 0 || left == Leaving::Waiting {
             self.pm.fence(self.store_wear()?).end();
             // It is not closed clean: what the slot had is lost, and no saved state may say otherwise.
             return self.lost(Health::default());

@@ -14,7 +14,7 @@ use crate::name::create::{NAME_TRIES, among, is_as_judged, unlinked};
 use crate::name::dir;
 use crate::name::dir::Stale;
 use crate::name::transaction::{Add, DirChange, Few, InodeChange, few};
-use crate::op::call::{Call, OpKind};
+use crate::op::call::{Call, OpKind, with_memory};
 use crate::op::lock::Locked;
 use crate::seeded::{self, Bug};
 
@@ -92,6 +92,20 @@ impl Fs {
     /// Those of [`Fs::rename`]; [`Error::Stale`] where one of them leads to something else by now, in a
     /// sticky directory.
     pub fn rename_judged(
+        &self,
+        ctx: &Ctx,
+        (parent, name): (Node, &[u8]),
+        (new_parent, new_name): (Node, &[u8]),
+        mode: RenameMode,
+        judged: [Judged; 2],
+    ) -> Result<()> {
+        with_memory(|| {
+            let (from, to) = ((parent, name), (new_parent, new_name));
+            self.rename_once(ctx, from, to, mode, judged)
+        })
+    }
+
+    fn rename_once(
         &self,
         ctx: &Ctx,
         (parent, name): (Node, &[u8]),

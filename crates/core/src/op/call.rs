@@ -96,6 +96,14 @@ impl From<u32> for By<'_> {
     }
 }
 
+/// Makes an operation, and once more where memory was refused: the next one that begins gives back what nobody uses.
+pub(crate) fn with_memory<T>(mut operation: impl FnMut() -> Result<T>) -> Result<T> {
+    match operation() {
+        Err(Error::NoMemory) => operation(),
+        done => done,
+    }
+}
+
 impl Fs {
     /// Starts an operation that may change the pool.
     #[inline]

@@ -13,7 +13,7 @@ use crate::base::types::{Ctx, SourceRun};
 use crate::fs::Fs;
 use crate::inode::view::View;
 use crate::log::FILE_PAGES_MAX;
-use crate::op::call::{Call, OpKind};
+use crate::op::call::{Call, OpKind, with_memory};
 use crate::op::lock::regular;
 use crate::seeded::{self, Bug};
 use crate::space::Need;
@@ -199,13 +199,9 @@ impl Fs {
         self.write_at(ctx, ino, at, &written)
     }
 
-    /// Writes, and returns where that was. Where memory is refused, the next operation that begins gives back what
-    /// nobody uses: that is this one, once more.
+    /// Writes, and returns where that was.
     fn write_at(&self, ctx: &Ctx, ino: Ino, at: At, written: &WriteBytes<'_>) -> Result<u64> {
-        match self.write_once(ctx, ino, at, written) {
-            Err(Error::NoMemory) => self.write_once(ctx, ino, at, written),
-            done => done,
-        }
+        with_memory(|| self.write_once(ctx, ino, at, written))
     }
 
     fn write_once(&self, ctx: &Ctx, ino: Ino, at: At, written: &WriteBytes<'_>) -> Result<u64> {
