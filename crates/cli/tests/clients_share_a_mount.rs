@@ -10,13 +10,14 @@ use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::thread;
 
 use novale_arena::ArenaError;
 use novale_core::Serial;
 use novale_posix::Files;
 use novale_posix::join::{self, JoinError, Joined, Opening};
 use rustix::process::Signal;
-use support::{Scratch, arenas, ends, eventually, facts, novale, patch, signal_daemon};
+use support::{Daemon, Scratch, arenas, ends, eventually, facts, novale, patch, signal_daemon};
 
 /// Set for a client that is a process of its own: the slot.
 const CHILD: &str = "NOVALE_TEST_CHILD";
@@ -39,24 +40,18 @@ fn refused(slot: &str) -> JoinError {
 #[test]
 fn two_who_mount_a_pool_at_once_share_it() {
     let Some(scratch) = Scratch::for_mount("two_who_mount_a_pool") else { return };
-    let slot = scratch.pool();
+    let pool = scratch.pool();
+    let slot = pool.as_str();
     let folders = [scratch.dir(), scratch.slot("second")];
     fs::create_dir(&folders[1]).unwrap();
     for _ in 0..8 {
-        let start = |folder: &String| {
-            let mut mount = Command::new(support::program());
-            mount.args(["mount", "-q", "-o", "direct", &slot, folder]).stdin(Stdio::null());
-            mount.spawn().unwrap()
-        };
-        let both: Vec<Child> = folders.iter().map(start).collect();
-        for mut mount in both {
-            assert!(mount.wait().unwrap().success());
-        }
-        // A command of another test may be looking at it at this moment.
-        for folder in &folders {
-            let said = || novale(&["umount", folder]);
-            assert!(support::eventually(|| said().code == 0), "{}", said().err);
-        }
+        let daemons: Vec<Daemon> = thread::scope(|scope| {
+            let start = |folder| move || Daemon::start("direct", &[slot], folder);
+            let both = folders.each_ref().map(|folder| scope.spawn(start(folder)));
+            both.into_iter().map(|one| one.join().unwrap()).collect()
+        });
+        let said: String = daemons.into_iter().map(Daemon::umount).collect();
+        assert!(said.contains("another mount of this pool is served"), "{said}");
     }
 }
 

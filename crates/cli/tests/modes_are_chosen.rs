@@ -12,7 +12,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
-use support::{Scratch, alone, arenas, ends, eventually, facts, novale, program, signal_daemon};
+use support::{
+    Daemon, Scratch, alone, arenas, ends, eventually, facts, novale, program, signal_daemon,
+};
 
 /// The mode of a file by its own choice, and by its mount's.
 fn modes(path: &Path) -> (Option<String>, Option<String>) {
@@ -304,12 +306,12 @@ fn programs_that_share_a_pool_have_one_mode() {
     assert!(facts(&slot)["mode"].as_str().unwrap().starts_with("buffered"));
     let second = scratch.dir() + "-second";
     fs::create_dir(&second).unwrap();
-    let beside = |words| novale(&["mount", "-o", words, &slot, &second]);
-    beside("direct,mode=strict").refused(1, &["mode=strict"]);
-    beside("direct,mode=buffered").ok();
+    let strict = ["mount", "--foreground", "-o", "direct,mode=strict", &slot, &second];
+    novale(&strict).refused(1, &["mode=strict"]);
+    let beside = Daemon::start("direct,mode=buffered", &[&slot], &second);
     write(&mut File::create(scratch.in_dir("f")).unwrap());
     assert_eq!(fs::read(format!("{second}/f")).unwrap().len(), 10_000);
-    novale(&["umount", &second]).ok();
+    beside.umount();
     novale(&["umount", &scratch.dir()]).ok();
     fs::remove_dir(&second).unwrap();
     novale(&["mount", "-o", "mode=lazy", &slot, &scratch.dir()]).refused(1, &["strict, buffered"]);

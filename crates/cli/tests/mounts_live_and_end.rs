@@ -10,7 +10,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::fs::FlockOperation;
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use rustix::process::Signal;
 use support::{
     Outcome, Scratch, Stopped, arenas, ends, eventually, facts, head, novale, patch, program,
@@ -89,6 +90,35 @@ fn a_pool_is_mounted_on_two_directories() {
     novale(&["umount", &other]).refused(1, &["stays open", &dir]);
     novale(&["mount", &slot, &other]).ok();
     // One after the other: the pool is closed when the command returns.
+    novale(&["umount", &dir, &other]).ok();
+    assert_eq!(facts(&slot)["clean"], true);
+    fs::remove_dir(&other).unwrap();
+}
+
+/// With `-o direct` a second daemon served the second directory: locks did not count between the two, and what was
+/// written in the one to a file that was mapped in the other was lost.
+#[test]
+fn a_shared_pool_is_one_on_two_directories_too() {
+    let Some(scratch) = Scratch::for_mount("a_shared_pool_is_one_on_two") else { return };
+    let (slot, dir, other) = (scratch.pool(), scratch.dir(), scratch.slot("other"));
+    fs::create_dir(&other).unwrap();
+    novale(&["mount", &slot, &dir]).ok();
+    novale(&["mount", "-o", "direct", &slot, &other]).refused(1, &["in use", &dir]);
+    novale(&["umount", &dir]).ok();
+    novale(&["mount", "-o", "direct", &slot, &dir]).ok();
+    let again = novale(&["mount", "--direct", "--mode", "buffered", &slot, &other]);
+    let said = format!("novale: {other}: mode=buffered can't be changed while mounted");
+    assert!(again.err.starts_with(&said) && again.err.lines().count() == 1, "{}", again.err);
+    again.ok();
+    let locked = File::create(scratch.in_dir("file")).unwrap();
+    flock(&locked, FlockOperation::LockExclusive).unwrap();
+    let waits = File::open(format!("{other}/file")).unwrap();
+    let lock = flock(&waits, FlockOperation::NonBlockingLockExclusive);
+    assert_eq!(lock, Err(Errno::WOULDBLOCK));
+    assert_eq!(facts(&slot)["mounted_at"], serde_json::json!([dir, other]));
+    drop((locked, waits));
+    let (from, to) = (format!("{other}/file"), format!("{dir}/copy"));
+    novale(&["run", "--strict", "cp", &from, &to]).ok();
     novale(&["umount", &dir, &other]).ok();
     assert_eq!(facts(&slot)["clean"], true);
     fs::remove_dir(&other).unwrap();

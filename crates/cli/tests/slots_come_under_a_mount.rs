@@ -19,7 +19,9 @@ use novale_posix::Pool;
 use rustix::fs::{FlockOperation, flock, statvfs};
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 use serde_json::Value;
-use support::{Outcome, Scratch, Stopped, alone, arenas, ends, eventually, novale, program};
+use support::{
+    Daemon, Outcome, Scratch, Stopped, alone, arenas, ends, eventually, novale, program,
+};
 
 fn slots_of(scratch: &Scratch) -> Value {
     serde_json::from_str(&novale(&["slot", "status", "--json", &scratch.dir()]).ok()).unwrap()
@@ -293,9 +295,7 @@ fn two_are_added_at_once_through_two_mounts() {
     let (slots, dirs) = (["a", "b"].map(|name| scratch.slot(name)), [scratch.dir(), second.dir()]);
     let [a, b] = slots.each_ref().map(String::as_str);
     novale(&["mkfs", "--size", "16M", a, b]).ok();
-    for dir in &dirs {
-        novale(&["mount", "-o", "direct", a, b, dir]).ok();
-    }
+    let daemons = dirs.each_ref().map(|dir| Daemon::start("direct", &[a, b], dir));
     let mut has = vec![a.to_owned(), b.to_owned()];
     for turn in 0..2 {
         let new = [0, 1].map(|mount| scratch.slot(&format!("new{turn}{mount}")));
@@ -316,8 +316,8 @@ fn two_are_added_at_once_through_two_mounts() {
         paths.sort_unstable();
         assert_eq!(paths, has, "{told}");
     }
-    for dir in &dirs {
-        novale(&["umount", dir]).ok();
+    for daemon in daemons {
+        daemon.umount();
     }
     let slots: Vec<&str> = has.iter().map(String::as_str).collect();
     let checked = novale(&[&["check"], &slots[..]].concat()).ok();
@@ -450,9 +450,7 @@ fn one_of_two_mounts_adds_it() {
     let slots = ["a", "b", "c", "d", "e"].map(|name| scratch.slot(name));
     let all: Vec<&str> = slots.iter().map(String::as_str).collect();
     novale(&["mkfs", "--size", "16M", all[0]]).ok();
-    for at in [&dir, &second] {
-        novale(&["mount", "-o", "direct", all[0], at]).ok();
-    }
+    let daemons = [&dir, &second].map(|at| Daemon::start("direct", &all[..1], at));
     for slot in &all[1..] {
         let added = novale(&["slot", "add", "--size", "16M", slot, &dir]).ok();
         assert!(added.contains("added: slot"), "{added}");
@@ -461,8 +459,8 @@ fn one_of_two_mounts_adds_it() {
     }
     let told = slots_of(&scratch);
     assert_eq!(told["slots"].as_array().unwrap().len(), 5, "{told}");
-    for at in [&dir, &second] {
-        novale(&["umount", at]).ok();
+    for daemon in daemons {
+        daemon.umount();
     }
     novale(&[&["mount"], &all[..], &[&dir]].concat()).ok();
     for slot in &all[1..] {

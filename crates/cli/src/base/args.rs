@@ -210,7 +210,8 @@ pub(crate) struct MountArgs {
     pub(crate) populate: bool,
     /// Let programs under `novale run` and users of the library have the pool beside this mount, or
     /// mount it beside them. The kernel then keeps nothing that it has read: through the mount each
-    /// look at a file comes to the daemon.
+    /// look at a file comes to the daemon. Root's second directory shows the first mount, as without this;
+    /// another daemon of the pool has a mount of its own, and locks and mapped files are each mount's.
     #[arg(long)]
     pub(crate) direct: bool,
     /// What mappings of files are to programs under `novale run`, which says more of it with its own

@@ -138,7 +138,14 @@ fn one_of<T: ValueEnum>(name: &str) -> Result<T, String> {
 
 /// What a daemon runs with, as the words that ask for it.
 pub(crate) fn running(args: &MountArgs, options: &MountOptions) -> Vec<String> {
-    let form = args.form.unwrap_or(FormArg::Auto).to_possible_value();
+    let form = args.form.is_none().then(|| "form=auto".to_owned());
+    let attributes = options.attribute_words(false).into_iter().map(str::to_owned);
+    form.into_iter().chain(asked(args)).chain(attributes).collect()
+}
+
+/// What is asked of a daemon, as [`running`] spells it.
+pub(crate) fn asked(args: &MountArgs) -> Vec<String> {
+    let form = args.form.and_then(|form| form.to_possible_value());
     let form = form.map(|form| format!("form={}", form.get_name()));
     let method = args.method.map(|method| format!("method={}", method.policy().name()));
     let placement = args.placement.map(|way| format!("placement={}", way.placement().name()));
@@ -156,7 +163,6 @@ pub(crate) fn running(args: &MountArgs, options: &MountOptions) -> Vec<String> {
     let direct = args.direct.then(|| DIRECT.to_owned());
     let map = args.map.and_then(|map| map.to_possible_value());
     let map = map.map(|map| format!("{MAP}={}", map.get_name()));
-    let attributes = options.attribute_words(false).into_iter().map(str::to_owned);
     let quiet = args.quiet.then(|| QUIET.to_owned());
     let own = [
         form, method, placement, slot, mode, buffer, device, log, arena, index, pace, cold,
@@ -164,7 +170,7 @@ pub(crate) fn running(args: &MountArgs, options: &MountOptions) -> Vec<String> {
     ]
     .into_iter()
     .flatten();
-    own.chain(args.buffer_rules.words()).chain(attributes).collect()
+    own.chain(args.buffer_rules.words()).collect()
 }
 
 /// What programs under `novale run` are told of a mount.

@@ -1,10 +1,12 @@
 //! A pool that is mounted, mounted on a second directory: as of any file system, it is the same one
-//! there, served by the same daemon.
+//! there, served by the same daemon. A second daemon would have a kernel's view of its own: locks would not
+//! count between the two, nor would writes and mappings of a file meet.
 
 use anyhow::Result;
 use novale_core::mount_served;
 use novale_fuse::{MountEntry, MountTable, mount_again};
 
+use crate::base::words::{DIRECT, QUIET, asked};
 use crate::holders::ask;
 use crate::holders::facts::Facts;
 use crate::holders::holder;
@@ -15,18 +17,37 @@ use crate::pools::slots::{self, Found};
 /// Shows a pool that the caller has mounted in another directory too; false where it is not mounted, or
 /// not so as it is asked for, which is refused as a pool in use is.
 pub(crate) fn run(request: &Request) -> Result<bool> {
-    // With -o direct a second daemon joins the first. Who is not root can't show a mount elsewhere.
-    if request.args.direct || request.args.foreground || !rustix::process::geteuid().is_root() {
+    // In the foreground it is a daemon that is asked for. Who is not root can't show a mount elsewhere.
+    if request.args.foreground || !rustix::process::geteuid().is_root() {
         return Ok(false);
     }
     let Ok(found) = slots::find(&request.slots) else { return Ok(false) };
     let Some((mount, facts)) = mount_of(&found)? else { return Ok(false) };
-    if facts.read_only != request.words.options.read_only {
+    let lacks_direct = request.args.direct && !has(&facts, DIRECT);
+    if lacks_direct || facts.read_only != request.words.options.read_only {
         return Ok(false);
     }
     mount_again(&request.words.options, &mount, &request.target)?;
-    cannot_change(&request.target, &for_the_next_mount(&request.words, &facts));
+    cannot_change(&request.target, &not_so(request, &facts));
     Ok(true)
+}
+
+/// Whether a word asks for what the daemon runs with.
+fn has(facts: &Facts, word: &str) -> bool {
+    facts.daemon_words.iter().any(|runs| runs == word)
+}
+
+/// What is asked for, by words or arguments, and is not so in the mount that is shown.
+fn not_so(request: &Request, facts: &Facts) -> Vec<String> {
+    fn name(word: &str) -> Option<&str> {
+        word.split('=').next()
+    }
+    let mut late = for_the_next_mount(&request.words, facts);
+    let is_word =
+        |asked: &String| request.words.daemon.iter().any(|word| name(word) == name(asked));
+    let arguments = asked(&request.args).into_iter().filter(|asked| !is_word(asked));
+    late.extend(arguments.filter(|asked| asked != QUIET && !has(facts, asked)));
+    late
 }
 
 /// The caller's own mount of a pool: its arena says so, in which the daemon lives.

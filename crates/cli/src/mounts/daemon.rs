@@ -66,6 +66,7 @@ pub(crate) fn run(request: &Request) -> Result<()> {
     let facts = facts(request, &found).answered(pool.fs.clone(), changing.clone());
     // Before there is a mount, so that nobody takes this one for a program.
     serve(request, &pool, (0, 0));
+    tell_served_too(&found, &pool.fs);
     // Of a pool of which some are missing nothing is told.
     let told = found.is_whole().then(|| slots_told(found.paths.clone(), pool.fs.clone()));
     let settings = settings(request, voice.clone(), (facts, told));
@@ -451,6 +452,21 @@ fn tell_not_joined(request: &Request, found: &Found) {
             "novale: {}: others have it open, and their choice of {} holds",
             slots::shown(&found.paths),
             given.join(" and ")
+        );
+    }
+}
+
+/// Says that the pool has another daemon too, whose kernel knows nothing of this one's. It comes after
+/// [`serve`]: of two who come at once one at least sees the other.
+fn tell_served_too(found: &Found, fs: &Fs) {
+    let servers: Vec<String> = fs.other_servers().iter().map(ToString::to_string).collect();
+    if !servers.is_empty() {
+        remark!(
+            "novale: {}: another mount of this pool is served by process {}: locks do not count between the two, and \
+             of a file that is mapped in one and written to in the other bytes may be lost; use what programs lock \
+             or map, such as a database, by one of them alone",
+            slots::shown(&found.paths),
+            servers.join(" and ")
         );
     }
 }

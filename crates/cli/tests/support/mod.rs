@@ -7,10 +7,10 @@
 #![allow(clippy::indexing_slicing, reason = "JSON by key; what is missing is null")]
 
 use std::fs::{self, File};
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -146,6 +146,51 @@ impl Drop for Scratch {
             for arena in facts["uuid"].as_str().map(arenas_of).unwrap_or_default() {
                 fs::remove_file(arena).unwrap_or_default();
             }
+        }
+    }
+}
+
+/// A daemon of its own, for a pool that others may serve too: in the foreground, where no other one's mount is
+/// shown instead.
+pub(crate) struct Daemon {
+    child: Child,
+    dir: String,
+}
+
+impl Daemon {
+    /// Returns when it has mounted the pool.
+    pub(crate) fn start(words: &str, slots: &[&str], dir: &str) -> Self {
+        let mut command = Command::new(program());
+        command.args(["mount", "--foreground", "-o", words]).args(slots).arg(dir);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut this = Self { child: command.spawn().unwrap(), dir: dir.to_owned() };
+        let mut line = String::new();
+        BufReader::new(this.child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert!(line.starts_with("mounted "), "{line}{}", this.said());
+        this
+    }
+
+    /// Unmounts; what it has said until its end.
+    pub(crate) fn umount(mut self) -> String {
+        // A command of another test may be looking at it at this moment.
+        assert!(eventually(|| novale(&["umount", &self.dir]).code == 0), "{}", self.dir);
+        self.said()
+    }
+
+    fn said(&mut self) -> String {
+        let mut said = String::new();
+        self.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        assert!(self.child.wait().unwrap().success(), "{said}");
+        said
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        if self.child.try_wait().is_ok_and(|ended| ended.is_none()) {
+            novale(&["umount", "--force", &self.dir]);
+            self.child.kill().unwrap_or_default();
+            self.child.wait().map(drop).unwrap_or_default();
         }
     }
 }

@@ -72,10 +72,22 @@ impl Fs {
     /// The processes that live and use the pool without a mount of their own, this one not among them.
     #[must_use]
     pub fn programs(&self) -> Vec<u32> {
+        self.others(false)
+    }
+
+    /// The processes that live and serve a mount of the pool, this one not among them.
+    #[must_use]
+    pub fn other_servers(&self) -> Vec<u32> {
+        self.others(true)
+    }
+
+    /// The other clients that live, and serve a mount or none.
+    fn others(&self, serve: bool) -> Vec<u32> {
         let arena = self.arena();
         let clients = arena.clients().filter(|client| !has_left(arena, *client));
-        let programs = clients.filter(|client| Served::from_word(arena.serves(client)).is_none());
-        let others = programs.filter(|client| *client != self.client.info());
+        let such =
+            clients.filter(|client| Served::from_word(arena.serves(client)).is_some() == serve);
+        let others = such.filter(|client| *client != self.client.info());
         others.filter(|client| !arena.is_dead_client(client)).map(|one| one.process.pid).collect()
     }
 }
