@@ -296,6 +296,31 @@ fn what_is_buffered_outlives_all_in_memory_that_is_full() {
     novale(&["check", &slot]).ok();
 }
 
+/// Nothing was said of it.
+#[test]
+fn what_a_container_that_was_killed_had_only_buffered_is_said_to_be_gone() {
+    let Some(scratch) = Scratch::for_mount("what_a_container_that_was_killed") else { return };
+    let _alone = alone();
+    let (slot, dir, program) = (scratch.pool(), scratch.dir(), program());
+    for words in ["mode=buffered", "direct,mode=buffered"] {
+        // All processes of a pid namespace end with the first one.
+        let inside =
+            format!("{} mount -q -o {words} {slot} {dir} && date >{dir}/f", program.display());
+        let mut unshare = Command::new("unshare");
+        unshare.args(["-m", "-p", "-f", "--mount-proc", "sh", "-c", &inside]);
+        let ended = unshare.output().unwrap();
+        assert!(ended.status.success(), "{ended:?}");
+        for times in [1, 0] {
+            let mounted = novale(&["mount", "-q", "-o", words, &slot, &dir]);
+            let told = "what they had only buffered is gone";
+            assert_eq!(mounted.err.matches(told).count(), times, "{}", mounted.err);
+            mounted.ok();
+            novale(&["umount", &dir]).ok();
+        }
+    }
+    novale(&["check", &slot]).ok();
+}
+
 #[test]
 fn programs_that_share_a_pool_have_one_mode() {
     let Some(scratch) = Scratch::for_mount("programs_that_share_a_pool") else { return };

@@ -58,7 +58,11 @@ pub(crate) fn run(request: &Request) -> Result<()> {
         memory::warn(&found.paths, &found.memory);
     }
     tell_bad_copies(request, &found);
+    let is_unread = found.arena()?.is_unreadable();
     let pool = if request.args.direct { share(request, &found)? } else { alone(request, &found)? };
+    if is_unread {
+        tell_unread(&found);
+    }
     tell_unbuffered(request, &pool.fs);
     tell_recovery(pool.fs.opened(), request.words.options.read_only, found.is_whole());
     let voice = Arc::new(Voice::new(request.args.daemon && request.args.log.is_none()));
@@ -528,6 +532,15 @@ fn tell_unbuffered(request: &Request, fs: &Fs) {
              give -o mode=buffered or mode=strict too"
         );
     }
+}
+
+/// Says that an arena was removed which may have had what is nowhere else.
+fn tell_unread(found: &Found) {
+    remark!(
+        "novale: {}: all who used it last were killed, in another container (pid namespace) or with another build: \
+         if they had it in mode=buffered, what they had only buffered is gone",
+        slots::shown(&found.paths)
+    );
 }
 
 fn tell_left_behind(found: &Found, is_written: bool) {

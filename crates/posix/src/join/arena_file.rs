@@ -214,6 +214,15 @@ impl ArenaFile {
         Ok(self.usable()?.is_some_and(|arena| has_left_behind(&arena)))
     }
 
+    /// Whether an arena is there that this program can never look at, since those who left it were of another pid or
+    /// time namespace, or of another build. Who opens the pool removes it, and with it what they had only buffered.
+    #[must_use]
+    pub fn is_unreadable(&self) -> bool {
+        use ArenaError::{OtherBuild, OtherNamespace};
+        let found = self.open();
+        matches!(found, Err(JoinError::Arena(OtherBuild { .. } | OtherNamespace { .. })))
+    }
+
     /// Writes back what clients that were all killed have left behind, closes the pool for them, and removes
     /// their arena; it is removed also where the pool is not as they left it, and says false then. `pm` maps
     /// the pool; the caller has its locks, and maps it anew after this.
