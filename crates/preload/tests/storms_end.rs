@@ -13,7 +13,7 @@ mod harness;
 use std::fs;
 use std::process::Stdio;
 
-use harness::support::{Scratch, eventually, facts, is_stopped, novale};
+use harness::support::{Daemon, Scratch, eventually, facts, is_stopped, novale};
 use harness::{is_whole, mounted, succeeds, task};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -61,7 +61,7 @@ fn who_has_waited_for_a_killed_child_finds_what_it_has_done() {
 fn who_comes_to_directories_that_are_moved_is_told_of_no_stale_ones() {
     let Some((scratch, slot)) = mounted("who_comes_to_directories") else { return };
     let Some(other) = Scratch::for_mount("who_comes_to_directories") else { return };
-    novale(&["mount", "-o", "direct", &slot, &other.dir()]).ok();
+    let daemon = Daemon::start("direct", &[&slot], &other.dir());
     for dir in ["a", "a/moved", "a/moved/full", "b", "0", "1", "2"] {
         fs::create_dir(scratch.in_dir(dir)).unwrap();
     }
@@ -72,7 +72,7 @@ fn who_comes_to_directories_that_are_moved_is_told_of_no_stale_ones() {
         fs::rename(&here, &there).and_then(|()| fs::rename(&there, &here)).unwrap();
     }
     succeeds(&running.wait_with_output().unwrap());
-    novale(&["umount", &other.dir()]).ok();
+    daemon.umount();
     is_whole(&scratch, &slot);
 }
 
