@@ -72,7 +72,8 @@ impl PidInfo {
     /// caller here: for a mount's daemon, which waits for a lock of a thread that was killed already.
     ///
     /// What can't be seen is taken for alive: a client that has no descriptor left to look with must not
-    /// settle for all the others, nor be the last one who closes the pool.
+    /// settle for all the others, nor be the last one who closes the pool. That a process has ended can be seen without
+    /// one, whether somebody has waited for it or not.
     #[must_use]
     pub fn is_alive(&self) -> bool {
         self.is_not_looked_at()
@@ -123,7 +124,7 @@ impl PidInfo {
             return false;
         }
         let Some(stat) = stat(self.pid) else {
-            return true;
+            return !has_no_thread_left(self.pid);
         };
         let same = began_as(self.start_time, stat.start_time)
             || is_one_program(self.start_time, stat.start_time) && !has_its_clock();
@@ -184,6 +185,15 @@ fn has_memory(pid: u32) -> bool {
     // SAFETY: the byte and both vectors live here.
     let read = unsafe { libc::process_vm_readv(pid, &raw const own, 1, &raw const nothing, 1, 0) };
     read >= 0 || io::Error::last_os_error().raw_os_error() != Some(libc::ESRCH)
+}
+
+/// Whether a process has ended with all its threads, and perhaps nobody has waited for it; false where that can't be seen.
+/// This is asked without a descriptor. One without memory has no first thread any more, which is counted nevertheless
+/// by the links of the folder of its threads: it has two besides them.
+fn has_no_thread_left(pid: u32) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let threads = || fs::metadata(format!("/proc/{pid}/task"));
+    !has_memory(pid) && threads().is_ok_and(|folder| folder.nlink() == 2 + 1)
 }
 
 /// Time since boot, cut to 32 bits.
@@ -519,5 +529,54 @@ mod tests {
         assert!(!info.is_alive() && info.may_have_ended());
         child.wait().unwrap();
         assert!(!info.is_alive() && info.may_have_ended());
+    }
+
+    /// One for which nobody had waited was taken for alive by who had no descriptor to look with, for as long as its
+    /// parent did not wait.
+    #[test]
+    #[expect(unsafe_code, reason = "processes with threads and limits of their own")]
+    fn a_zombie_is_dead_to_who_has_no_descriptor_left() {
+        // A process whose first thread has ended, alone or with another one that goes on.
+        let ended = |goes_on: bool| {
+            // SAFETY: the child starts a thread perhaps, and its first one ends.
+            let pid = unsafe { libc::fork() };
+            if pid == 0 {
+                if goes_on {
+                    std::thread::spawn(|| {
+                        loop {
+                            std::thread::park()
+                        }
+                    });
+                }
+                // SAFETY: ends this thread.
+                unsafe { libc::syscall(libc::SYS_exit, 0) };
+            }
+            let process = PidInfo { pid: pid.cast_unsigned(), start_time: 0 };
+            while stat(process.pid).unwrap().state != 'Z' {
+                std::thread::yield_now();
+            }
+            process
+        };
+        // SAFETY: the child makes processes, has no descriptors from there on, and ends.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let [gone, going_on] = [false, true].map(ended);
+            let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+            // SAFETY: the limit lives here.
+            let is_set = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const none) } == 0;
+            let is_blind = is_set && stat(gone.pid).is_none();
+            let is_seen = !gone.is_alive() && !gone.is_there() && going_on.is_alive();
+            let parent = std::os::unix::process::parent_id();
+            let lives = PidInfo { pid: parent, start_time: 0 }.is_alive();
+            // SAFETY: ends both processes.
+            unsafe {
+                libc::kill(going_on.pid.cast_signed(), libc::SIGKILL);
+                libc::_exit(i32::from(!(is_blind && is_seen && lives)));
+            }
+        }
+        let mut status = 0;
+        // SAFETY: the status lives here.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!(status, 0);
     }
 }
