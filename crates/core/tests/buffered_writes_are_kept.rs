@@ -370,7 +370,6 @@ fn abandoned() -> Abandoned {
     first.write_durable(&CTX, files[0], Some(0), &[2; 100]).unwrap();
     first.write(&CTX, files[0], 100, &[3; 100]).unwrap();
     other.write(&CTX, files[1], 0, &[4; 9000]).unwrap();
-    assert!(!has_left_behind(&arena));
     first.close().unwrap();
     lives.store(0, Ordering::SeqCst);
     assert!(has_left_behind(&arena));
@@ -384,6 +383,24 @@ fn what_clients_that_all_died_have_buffered_is_written_back() {
     assert!(!has_left_behind(&arena));
     let fs = open_as(map(&slot), &buffered());
     assert!(fs.opened().clean);
+    assert_eq!(contents(&fs, files[0]), [&[2; 100][..], &[3; 100], &[1; 4800]].concat());
+    assert_eq!(contents(&fs, files[1]), [4; 9000]);
+    fs.close().unwrap();
+    verify(fs.pm());
+}
+
+/// Who ended the session and had no descriptor left to look with took the dead for alive at the end: it left the pool
+/// open and said that all was written back, and the arena was removed.
+#[test]
+fn a_session_ends_only_where_all_others_are_seen_to_be_dead() {
+    let Abandoned { slot, arena, lives, files, .. } = abandoned();
+    lives.store(OTHER, Ordering::SeqCst);
+    let end = || Fs::end_session_of_dead(map(&slot), &arena, 11, PidInfo::current());
+    assert!(matches!(end(), Err(Error::OthersLive)));
+    assert!(has_left_behind(&arena));
+    lives.store(0, Ordering::SeqCst);
+    assert!(has_left_behind(&arena) && end().unwrap());
+    let fs = open_as(map(&slot), &buffered());
     assert_eq!(contents(&fs, files[0]), [&[2; 100][..], &[3; 100], &[1; 4800]].concat());
     assert_eq!(contents(&fs, files[1]), [4; 9000]);
     fs.close().unwrap();

@@ -27,7 +27,7 @@ pub fn errno(error: &Error) -> i32 {
         Error::ReadOnly => libc::EROFS,
         Error::Stale => libc::ESTALE,
         Error::TooManyClients => libc::EUSERS,
-        Error::Mapped | Error::Pinned => libc::EBUSY,
+        Error::Mapped | Error::Pinned | Error::OthersLive => libc::EBUSY,
         Error::NoSuchOffset => libc::ENXIO,
         Error::NoAttribute => libc::ENODATA,
         Error::NameRange => libc::ERANGE,

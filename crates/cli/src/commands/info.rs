@@ -257,6 +257,10 @@ fn facts(found: &Found) -> Result<PoolFacts> {
         bytes: page_bytes(slot.pages),
     });
     let left_out = found.left_out.iter().map(ToString::to_string).collect();
+    let clients: Vec<u32> =
+        found.arena().and_then(|arena| Ok(arena.live_clients()?)).unwrap_or_default();
+    // What can't be looked at just now may have some.
+    let has_left = || found.arena().is_ok_and(|arena| arena.has_left_behind().unwrap_or(true));
     Ok(PoolFacts {
         uuid: Uuid::from_bytes(info.uuid).to_string(),
         format_version: info.version,
@@ -264,8 +268,7 @@ fn facts(found: &Found) -> Result<PoolFacts> {
         lanes: info.lanes,
         session: info.session,
         clean: info.clean,
-        // What can't be looked at just now may have some.
-        buffered_left: found.arena().is_ok_and(|arena| arena.has_left_behind().unwrap_or(true)),
+        buffered_left: clients.is_empty() && has_left(),
         bad_copies: info.bad_copies.clone(),
         features_compat,
         features_ro_compat,
@@ -275,7 +278,7 @@ fn facts(found: &Found) -> Result<PoolFacts> {
         used_elsewhere: used_by.is_none()
             && (!info.clean || !mounted.is_empty())
             && first.is_some_and(holder::is_held),
-        clients: found.arena().and_then(|arena| Ok(arena.live_clients()?)).unwrap_or_default(),
+        clients,
         stopped: found.arena().and_then(|arena| Ok(arena.stopped_clients()?)).unwrap_or_default(),
         answers,
         mounted_at: mounted.iter().map(|mount| mount.target.display().to_string()).collect(),

@@ -120,6 +120,11 @@ pub enum Error {
     /// A client died that holds what is needed, and could not be settled for.
     #[error("a client died in the middle of an operation that can't be ended")]
     OwnerDead,
+    /// Who was to close the pool has not, as others seem to have it open.
+    #[error(
+        "other processes have the pool open, or it can't be seen whether they live (no descriptor left?)"
+    )]
+    OthersLive,
     /// A repair could not keep a piece of what it was about to give up.
     #[error("a piece could not be kept: {0}")]
     NotKept(String),

@@ -15,20 +15,21 @@ use std::sync::atomic::Ordering;
 use novale_arena::{Arena, Owner, PidInfo};
 use novale_pm::{Health, Pm};
 
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 use crate::fs::{Fs, OpenOptions};
 use crate::inode::media::MediaInode;
 use crate::inode::state::InodePlace;
-use crate::life::attach::{count_settled, is_open, live_clients, tables, tell_files};
+use crate::life::attach::{count_settled, is_open, tables, tell_files};
 use crate::pool::{Pool, nothing_lost};
 use crate::space::failed::{failed_slots, forget_failed};
 use crate::space::leaving::tell_slots;
 
-/// Whether all clients of `arena` have died with the pool open in a mode, so that bytes may be there which
-/// the pool does not have.
+/// Whether clients of `arena` have left the pool open in a mode, so that bytes may be there which the pool does not
+/// have. Nobody is looked at: the caller knows that none of them lives. Where a second look could not tell, and took
+/// one for alive, it would seem that nothing is left.
 #[must_use]
 pub fn has_left_behind(arena: &Arena) -> bool {
-    is_open(arena) && OpenOptions::of_arena(arena).mode.is_some() && live_clients(arena).is_empty()
+    is_open(arena) && OpenOptions::of_arena(arena).mode.is_some()
 }
 
 impl Fs {
@@ -38,7 +39,7 @@ impl Fs {
     ///
     /// # Errors
     /// Those of [`Fs::attach`], [`Fs::settle_dead`] and [`Fs::close`]; [`Error::Lost`](crate::Error::Lost) where a
-    /// slot fails: the arena keeps what is not in the pool.
+    /// slot fails, and [`Error::OthersLive`](crate::Error::OthersLive): the arena keeps what is not in the pool.
     pub fn end_session_of_dead(
         pm: Pm,
         arena: &Arena,
@@ -62,7 +63,9 @@ impl Fs {
         fs.settle_dead()?;
         // Closing would end the session, and what is buffered for the slot is in no other place.
         fs.lost(Health::default())?;
-        fs.close().map(|()| true)
+        fs.close()?;
+        // It only leaves where there seem to be others, which need not be so: it may have no descriptor to look with.
+        if fs.is_pool_closed() { Ok(true) } else { Err(Error::OthersLive) }
     }
 }
 

@@ -205,8 +205,8 @@ impl ArenaFile {
         Ok(self.usable()?.map(|arena| stopped_clients(&arena)).unwrap_or_default())
     }
 
-    /// Whether all who had the pool open were killed, and may have left bytes here that the pool does not
-    /// have.
+    /// Whether those who had the pool open may have left bytes here that the pool does not have. The caller knows that
+    /// none of them lives: by its locks, or by [`ArenaFile::live_clients`].
     ///
     /// # Errors
     /// As [`ArenaFile::live_clients`].
