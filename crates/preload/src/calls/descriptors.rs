@@ -4,8 +4,9 @@ use crate::base::guard;
 use crate::base::sys::{Args, Ret, Served, fail, sys};
 use crate::calls::open;
 use crate::fds::quiet::{BRIEFLY, Quiet};
-use crate::fds::table::{self, CREATED, DIRECTORY, IN_KERNEL, InUse};
+use crate::fds::table::{self, CREATED, DIRECTORY, IN_KERNEL, InUse, LOCKED};
 use crate::fds::{forget, kernel, locks};
+use crate::maps::openings;
 use crate::mounts::helper;
 use crate::numbers::{self, limits, words};
 use crate::paths::descriptor;
@@ -181,6 +182,9 @@ pub(crate) fn fcntl(args: &Args) -> Served {
             if is_lock(command as i32) {
                 know_start(fd, &description, argument);
             }
+            if matches!(command as i32, libc::F_OFD_SETLK | libc::F_OFD_SETLKW) {
+                before_locking_opened(fd, &description);
+            }
             if locks_it {
                 locks::before_locking(&description);
             }
@@ -237,8 +241,19 @@ fn lease(fd: i32, description: &InUse) -> Served {
 
 /// `flock(fd, operation)`.
 pub(crate) fn flock(args: &Args) -> Served {
-    let description = table::get(descriptor(args[0]))?;
-    if kernel::take(&description) { None } else { Some(fail(libc::ENOLCK)) }
+    let fd = descriptor(args[0]);
+    let description = table::get(fd)?;
+    if !kernel::take(&description) {
+        return Some(fail(libc::ENOLCK));
+    }
+    before_locking_opened(fd, &description);
+    None
+}
+
+/// Before a lock that goes with what a descriptor leads to: what is mapped by that keeps it.
+fn before_locking_opened(fd: i32, description: &InUse) {
+    description.set(LOCKED);
+    openings::keep(fd, description);
 }
 
 /// `fchdir(fd)`.

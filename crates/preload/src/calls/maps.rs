@@ -9,7 +9,7 @@ use crate::base::guard;
 use crate::base::sys::{Args, Ret, Served, fail, sys};
 use crate::fds::kernel::{self, Reader};
 use crate::fds::table::{self, DIRECTORY, InUse, MAPPED};
-use crate::maps::{self, Asked, Mode, PAGE, Part, Source, giving, replicas, times};
+use crate::maps::{self, Asked, Mode, PAGE, Part, Source, giving, openings, replicas, times};
 use crate::mounts::{self, ctx, room};
 use crate::numbers::limits;
 use crate::paths::descriptor;
@@ -68,6 +68,7 @@ fn map_file(fd: i32, description: &InUse, args: &Args) -> Served {
         Mode::Kernel => None,
     };
     if mapped.is_some() {
+        openings::keep(fd, description);
         return mapped;
     }
     let shared = asked.as_ref().is_some_and(Asked::shared);
@@ -77,6 +78,7 @@ fn map_file(fd: i32, description: &InUse, args: &Args) -> Served {
     // The kernel can't, somebody has the file's own pages mapped who can't give way, or there is no mount
     // any more.
     let own = asked.and_then(|asked| maps::map_own_for_good(description, &asked));
+    openings::keep(fd, description);
     Some(own.unwrap_or(fail(libc::ENODEV)))
 }
 

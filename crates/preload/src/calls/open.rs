@@ -8,7 +8,7 @@ use crate::base::guard::{self, PathBuffer};
 use crate::base::sys::{Args, Ret, Served, fail, sys};
 use crate::base::{left, report};
 use crate::fds::kernel;
-use crate::fds::table::{self, BY_OTHER_MOUNT, CREATED, DIRECTORY, IN_KERNEL, New, SHARED};
+use crate::fds::table::{self, BY_OTHER_MOUNT, CREATED, DIRECTORY, IN_KERNEL, LOCKED, New, SHARED};
 use crate::mounts::state::{self, Rights};
 use crate::mounts::{self, OfMount};
 use crate::numbers;
@@ -488,7 +488,7 @@ pub(crate) fn inherited(fd: i32) -> Option<New<'static>> {
     }
     let closes = of_number & i64::from(libc::FD_CLOEXEC) != 0;
     let flags = flags | if closes { libc::O_CLOEXEC } else { 0 };
-    opened(found.mount, flags, found.ino, SHARED | by_mount(&found))
+    opened(found.mount, flags, found.ino, SHARED | LOCKED | by_mount(&found))
 }
 
 /// A descriptor has come in a message.

@@ -58,6 +58,8 @@ pub(crate) const CREATED: u32 = 16;
 /// The kernel has opened it by another mount of the pool than the one that is known: what depends on the mount
 /// is the kernel's.
 pub(crate) const BY_OTHER_MOUNT: u32 = 32;
+/// There may be a lock or more that goes with it, and not with the process.
+pub(crate) const LOCKED: u32 = 64;
 
 /// An open file.
 #[repr(C, align(64))]
@@ -71,6 +73,8 @@ pub(crate) struct Description {
     /// [`IN_KERNEL`] and others.
     pub(crate) state: AtomicU32,
     mount: AtomicU32,
+    /// Tells it from all others that were mapped; 0 where it was not ([`crate::maps::openings`]).
+    pub(crate) mapped_as: AtomicU32,
     /// The position in bytes, where it is not the kernel's.
     pub(crate) offset: Lock<u64>,
     /// Of a directory, the cookie at which its listing ends; 0 before it is read.
@@ -358,6 +362,7 @@ fn describe(index: u32, new: &New<'_>) {
     description.flags.store(new.flags.cast_unsigned(), Ordering::Relaxed);
     description.state.store(new.state, Ordering::Relaxed);
     description.mount.store(u32::try_from(new.mount).unwrap_or(0), Ordering::Relaxed);
+    description.mapped_as.store(0, Ordering::Relaxed);
     // SAFETY: the slot was taken here, and no descriptor leads to it yet.
     unsafe { description.offset.set_alone(0) };
     description.end.store(0, Ordering::Relaxed);

@@ -10,6 +10,7 @@
 pub(crate) mod giving;
 pub(crate) mod growing;
 pub(crate) mod held;
+pub(crate) mod openings;
 pub(crate) mod replicas;
 pub(crate) mod sleepers;
 pub(crate) mod times;
@@ -28,6 +29,7 @@ use crate::base::sys::{Args, Ret, fail, sys};
 use crate::fds::table::InUse;
 use crate::maps::giving::Anchor;
 use crate::maps::growing::Shown;
+use crate::maps::openings::Opening;
 use crate::maps::replicas::Base;
 use crate::mounts::{self, MOUNTS_MAX, ctx, helper};
 use crate::numbers::{self, limits};
@@ -214,6 +216,7 @@ pub(crate) struct Part {
     /// How much of the file it shows.
     pub(crate) shown: Shown,
     pub(crate) of: Arc<Source>,
+    pub(crate) by: Arc<Opening>,
 }
 
 impl Part {
@@ -483,7 +486,7 @@ pub(crate) fn map_own(fd: i32, description: &InUse, asked: &Asked) -> Option<Ret
         None if !known.is_empty() => return None,
         None => new_source(fs, fd, description)?,
     };
-    show_own(fs, &of, asked)
+    show_own(fs, &of, asked, Opening::of(description))
 }
 
 /// Anchors a file that is not mapped here yet, and holds its pages.
@@ -509,14 +512,15 @@ pub(crate) fn map_own_for_good(description: &InUse, asked: &Asked) -> Option<Ret
     let fs = mounts::fs(description.mount())?;
     let generation = description.generation.load(Ordering::Relaxed);
     let hold = fs.map_hold(&ctx(), description.ino(), generation).ok()??;
-    show_own(fs, &Arc::new(Source::of(description, hold)), asked)
+    let of = Arc::new(Source::of(description, hold));
+    show_own(fs, &of, asked, Opening::of(description))
 }
 
 /// Maps pages of a file that is held.
-fn show_own(fs: &Fs, of: &Arc<Source>, asked: &Asked) -> Option<Ret> {
+fn show_own(fs: &Fs, of: &Arc<Source>, asked: &Asked, by: Arc<Opening>) -> Option<Ret> {
     let hold = (*of.hold.lock())?;
     let runs = runs(fs, hold, &asked.range())?;
-    let mapped = place(asked, |start| Some((show(fs, asked, &runs, start)?, of.clone())))?;
+    let mapped = place(asked, by, |start| Some((show(fs, asked, &runs, start)?, of.clone())))?;
     // Another thread may have made the file longer before the mapping was known.
     growing::grew(of.mount, of.ino, asked.offset + asked.len);
     Some(mapped)
@@ -530,15 +534,25 @@ pub(crate) fn map_replica(description: &InUse, asked: &Asked) -> Option<Ret> {
     let fs = mounts::fs(description.mount())?;
     let generation = description.generation.load(Ordering::Relaxed);
     let hold = fs.open_hold(&ctx(), description.ino(), generation).ok()??;
-    show_replica(fs, Source::of(description, hold), asked, None)
+    show_replica(fs, Source::of(description, hold), asked, &Origin::Opened(description))
+}
+
+/// What a replica comes from.
+enum Origin<'a> {
+    Opened(&'a InUse),
+    Moved(&'a Part),
 }
 
 /// Maps a replica of a file that is held, with what another one has that is not published.
-fn show_replica(fs: &Fs, source: Source, asked: &Asked, carried: Option<&Part>) -> Option<Ret> {
+fn show_replica(fs: &Fs, source: Source, asked: &Asked, origin: &Origin<'_>) -> Option<Ret> {
     let flags = asked.flags_of_piece(libc::MAP_PRIVATE);
     // What is not shown ends without the lock.
     let mut source = Some(source);
-    place(asked, |start| {
+    let by = match origin {
+        Origin::Opened(description) => Opening::of(description),
+        Origin::Moved(part) => part.by.clone(),
+    };
+    place(asked, by, |start| {
         count_coming_replica();
         let ino = source.as_ref()?.ino;
         // What a thread closes meanwhile that it has not opened must not be the base's number.
@@ -548,7 +562,7 @@ fn show_replica(fs: &Fs, source: Source, asked: &Asked, carried: Option<&Part>) 
             (to >= 0).then_some(base)
         })?;
         base.read(fs, ino)?;
-        if let Some(part) = carried {
+        if let Origin::Moved(part) = origin {
             replicas::carry(part, start, asked.len);
         }
         let mut source = source.take()?;
@@ -632,7 +646,11 @@ pub(crate) fn show_behind(fs: &Fs, part: &Part, runs: &[MappedRun]) -> Option<()
 }
 
 /// Reserves addresses, has something shown there, and notes it. What was there before has ended.
-fn place(asked: &Asked, show: impl FnOnce(u64) -> Option<(Shown, Arc<Source>)>) -> Option<Ret> {
+fn place(
+    asked: &Asked,
+    by: Arc<Opening>,
+    show: impl FnOnce(u64) -> Option<(Shown, Arc<Source>)>,
+) -> Option<Ret> {
     let mut maps = MAPS_HERE.lock();
     let reserved = asked.reserve();
     let Ok(start) = u64::try_from(reserved) else { return Some(reserved) };
@@ -642,7 +660,7 @@ fn place(asked: &Asked, show: impl FnOnce(u64) -> Option<(Shown, Arc<Source>)>) 
     if let Some((shown, of)) = shown {
         let Asked { len, offset, access, file_writes: writes, .. } = *asked;
         let (shared, stored) = (asked.shared(), asked.shared() && asked.writes());
-        maps.add(Part { start, len, offset, shared, access, stored, writes, shown, of });
+        maps.add(Part { start, len, offset, shared, access, stored, writes, shown, of, by });
     } else {
         sys!(libc::SYS_munmap, start, asked.len);
         maps.count();
@@ -658,13 +676,13 @@ pub(crate) fn map_again(part: &Part, place_at: (u64, i32), len: u64) -> Option<R
     let fs = mounts::fs(part.of.mount)?;
     let asked = Asked::of_part(part, place_at, len);
     if part.of.base.is_none() {
-        return show_own(fs, &part.of, &asked);
+        return show_own(fs, &part.of, &asked, part.by.clone());
     }
     let hold = fs.open_hold(&ctx(), part.of.ino, part.of.generation).ok()??;
     let Source { mount, ino, generation, .. } = *part.of;
     let (hold, given) = (Lock::new(Some(hold)), AtomicBool::new(false));
     let source = Source { mount, ino, generation, hold, base: None, anchor: None, given };
-    show_replica(fs, source, &asked, Some(part))
+    show_replica(fs, source, &asked, &Origin::Moved(part))
 }
 
 /// Writes back what was stored in mapped pages of a range of addresses; false where that fails.
