@@ -134,8 +134,13 @@ impl ArenaFile {
 
     /// The file, whatever its name is.
     fn find(&self) -> Result<File, JoinError> {
-        let mut is_taken = false;
-        for path in self.names() {
+        let mut is_taken = match look(&self.path)? {
+            Seen::Own(file) => return Ok(file),
+            Seen::Foreign => true,
+            Seen::Nothing => false,
+        };
+        let others = self.other_names();
+        for path in others.map_err(|error| JoinError::io("the arenas", error.into()))? {
             match look(&path)? {
                 Seen::Own(file) => return Ok(file),
                 Seen::Foreign => is_taken = true,
@@ -145,11 +150,15 @@ impl ArenaFile {
         Err(if is_taken { self.foreign() } else { JoinError::NotOpen })
     }
 
-    /// The names that it may have: its own, and then those that are in the folder.
+    /// The names that it may have: its own, and then those that are in the folder, as far as that can be read.
     fn names(&self) -> impl Iterator<Item = PathBuf> {
-        let prefix = [self.path.file_name().unwrap_or_default().as_bytes(), b"."].concat();
-        let others = std::iter::once_with(move || list(&prefix)).flatten();
+        let others = std::iter::once_with(|| self.other_names().unwrap_or_default()).flatten();
         std::iter::once(self.path.clone()).chain(others)
+    }
+
+    fn other_names(&self) -> rustix::io::Result<Vec<PathBuf>> {
+        let prefix = [self.path.file_name().unwrap_or_default().as_bytes(), b"."].concat();
+        list(Path::new(FOLDER), &prefix)
     }
 
     fn another_name(&self) -> PathBuf {
@@ -178,7 +187,8 @@ impl ArenaFile {
                     | BadSize { .. }
                     | OtherBuild { .. }
                     | OtherPool { .. }
-                    | OtherNamespace { .. }
+                    // The own one is 0 where it can't be seen.
+                    | OtherNamespace { own: 1.., .. }
                     | Poisoned,
                 ),
             ) => Ok(None),
@@ -266,7 +276,7 @@ impl ArenaFile {
 /// pool may have been moved, so that the mount leads to it no more. Those that have bytes which a pool does
 /// not have are left to the pool's next opening.
 pub fn remove_arenas_of_dead(device: (u32, u32)) {
-    for path in list(PREFIX.as_bytes()) {
+    for path in list(Path::new(FOLDER), PREFIX.as_bytes()).unwrap_or_default() {
         let Some(pool_uuid) = uuid_in(&path) else { continue };
         let Ok(Seen::Own(file)) = look(&path) else { continue };
         let Ok(arena) = Arena::open_file(file, Identity { pool_uuid, abi: ABI }) else {
@@ -330,17 +340,25 @@ fn remove_own(path: &Path) {
     }
 }
 
-/// The files in the folder whose names begin so; none where it can't be read.
-fn list(prefix: &[u8]) -> Vec<PathBuf> {
+/// The files in the folder whose names begin so; none where there is none that the caller may read. What keeps it from
+/// being read only now (no memory, no descriptor) is an error.
+fn list(folder: &Path, prefix: &[u8]) -> rustix::io::Result<Vec<PathBuf>> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     // Not by std, which would have libc take memory, of a program that libnovale is loaded into.
-    let folder = rustix::fs::open(FOLDER, flags, Mode::empty()).and_then(Dir::new);
-    let names = folder.into_iter().flatten().flatten();
-    let path = |name: &[u8]| Path::new(FOLDER).join(OsStr::from_bytes(name));
-    names
-        .filter(|entry| entry.file_name().to_bytes().starts_with(prefix))
-        .map(|entry| path(entry.file_name().to_bytes()))
-        .collect()
+    let entries = match rustix::fs::open(folder, flags, Mode::empty()) {
+        Ok(file) => Dir::new(file)?,
+        Err(Errno::NOENT | Errno::ACCESS) => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    let mut paths = Vec::new();
+    for entry in entries {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if name.starts_with(prefix) {
+            paths.push(folder.join(OsStr::from_bytes(name)));
+        }
+    }
+    Ok(paths)
 }
 
 /// The pool that an arena's name speaks of.
@@ -369,7 +387,7 @@ mod tests {
 
     use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
 
-    use super::{ArenaFile, hyphenated, uuid_in};
+    use super::{ArenaFile, hyphenated, list, uuid_in};
 
     /// Each of two nodes led to an arena of its own.
     #[test]
@@ -387,6 +405,20 @@ mod tests {
         let arena = |slot: &fs::Metadata| ArenaFile::new([7; 16], slot).unwrap().path;
         assert_eq!(arena(&one), arena(&fs::metadata("/dev/null").unwrap()));
         assert_ne!(arena(&one), arena(&other));
+    }
+
+    /// An arena by another name than its own was not found where the folder could not be read for want of memory or a
+    /// descriptor, and what was in it was given up.
+    #[test]
+    fn a_folder_that_is_not_read_is_not_an_empty_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, other) = (folder.path().join("a.1"), folder.path().join("b"));
+        fs::write(&file, "").unwrap();
+        fs::write(&other, "").unwrap();
+        assert_eq!(list(folder.path(), b"a.").unwrap(), [file]);
+        assert!(list(&folder.path().join("none"), b"a.").unwrap().is_empty());
+        // As good as any other error.
+        assert!(list(&other, b"a.").is_err());
     }
 
     #[test]
