@@ -536,17 +536,18 @@ mod tests {
     #[test]
     #[expect(unsafe_code, reason = "processes with threads and limits of their own")]
     fn a_zombie_is_dead_to_who_has_no_descriptor_left() {
+        fn goes_on() {
+            loop {
+                std::thread::park();
+            }
+        }
         // A process whose first thread has ended, alone or with another one that goes on.
-        let ended = |goes_on: bool| {
+        let ended = |has_other: bool| {
             // SAFETY: the child starts a thread perhaps, and its first one ends.
             let pid = unsafe { libc::fork() };
             if pid == 0 {
-                if goes_on {
-                    std::thread::spawn(|| {
-                        loop {
-                            std::thread::park()
-                        }
-                    });
+                if has_other {
+                    std::thread::spawn(goes_on);
                 }
                 // SAFETY: ends this thread.
                 unsafe { libc::syscall(libc::SYS_exit, 0) };
@@ -568,11 +569,10 @@ mod tests {
             let is_seen = !gone.is_alive() && !gone.is_there() && going_on.is_alive();
             let parent = std::os::unix::process::parent_id();
             let lives = PidInfo { pid: parent, start_time: 0 }.is_alive();
-            // SAFETY: ends both processes.
-            unsafe {
-                libc::kill(going_on.pid.cast_signed(), libc::SIGKILL);
-                libc::_exit(i32::from(!(is_blind && is_seen && lives)));
-            }
+            // SAFETY: ends that process.
+            unsafe { libc::kill(going_on.pid.cast_signed(), libc::SIGKILL) };
+            // SAFETY: ends the child.
+            unsafe { libc::_exit(i32::from(!(is_blind && is_seen && lives))) };
         }
         let mut status = 0;
         // SAFETY: the status lives here.
