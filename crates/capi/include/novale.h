@@ -31,7 +31,9 @@
  *
  * Processes. A handle belongs to the process that has made it. A child that fork() made must not use
  * or close it (it gets -ESHUTDOWN); it may open the pool itself, and exec anything. A process that
- * dies, or execs with a pool open, leaves a pool that others go on with.
+ * dies, or execs with a pool open, leaves a pool that others go on with. Where a child lives on that
+ * it has made by clone() or a system call, not by libc's fork(), and that has not exec'd, nobody can open
+ * the pool once all others have left it, until that child ends (-EAGAIN).
  *
  * Permissions. Who may open the slots may do all: permission bits are stored, and not checked.
  *

@@ -57,6 +57,7 @@ pub use purpose::Purpose;
 pub use slot::failure::{
     Ending, Health, end_at_failing_slots, slot_failed_at, survive_failing_slots,
 };
+pub use slot::forks::{fork_begins, fork_ended, forked, unlock_in_children};
 pub use token::{Dirty, Durable, Flushed};
 pub use window::Window;
 

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use novale_core::{MkfsOptions, Mode, UpdatePolicy, mkfs, slot_header};
 use novale_layout::{PmAddr, known_signature};
-use novale_pm::{Pm, PmError, PmOptions, SlotSpec, survive_failing_slots};
+use novale_pm::{Pm, PmError, PmOptions, SlotSpec, survive_failing_slots, unlock_in_children};
 use rustix::fs::{AtFlags, FlockOperation, OFlags};
 use rustix::io::Errno;
 use uuid::Uuid;
@@ -203,6 +203,7 @@ pub fn make_pool(slots: &[impl AsRef<Path>], how: &MakePool) -> Result<(), MakeE
     let paths: Vec<&Path> = slots.iter().map(AsRef::as_ref).collect();
     // A process that can't handle it ends where a slot fails.
     survive_failing_slots().unwrap_or_default();
+    unlock_in_children();
     let mut made = Made::default();
     for path in &paths {
         made.files.extend(make_slot(path, how.slot_bytes)?);

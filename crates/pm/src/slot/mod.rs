@@ -2,10 +2,11 @@
 //!
 //! `Slot::open` is the way for a path: what is there (`source`), how long it is, whether all its
 //! blocks exist (`blocks`), then the mapping and its pages (`mapping`). Only `Pm::open` calls it. What
-//! the memory survives is asked for later (`blocks`, `provider`).
+//! the memory survives is asked for later (`blocks`, `provider`). `forks` keeps locks from children.
 
 mod blocks;
 pub(crate) mod failure;
+pub(crate) mod forks;
 mod mapping;
 mod provider;
 mod source;
@@ -17,6 +18,7 @@ use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
+use forks::{Entered, between_forks};
 use mapping::{Mapping, Share};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
@@ -34,6 +36,8 @@ const MAP_ALIGN: u64 = 2 << 20;
 #[derive(Debug)]
 pub(crate) struct Slot {
     pub(crate) kind: SlotKind,
+    /// Where the file is locked; before the file, which is closed after it.
+    _entered: Option<Entered>,
     pub(crate) file: Option<File>,
     /// Which file this is, to find one given twice; `None` for private memory.
     identity: Option<(u64, u64)>,
@@ -87,8 +91,24 @@ impl Slot {
         prepare(&mapping, options).map_err(io_error(path, "fault its pages in"))?;
         let identity = Some(source.identity);
         let locked_by = AtomicU32::new(0);
-        let (unit, file) = (source.align.max(PAGE), Some(source.file));
-        Ok(Self { kind, file, identity, unit, is_absent: false, locked_by, mapping })
+        let unit = source.align.max(PAGE);
+        let is_locked = !reads_alone && options.lock != SlotLock::Held;
+        let (entered, file) = if is_locked {
+            let (entered, file) = apart(&source, path, options)?;
+            (Some(entered), file)
+        } else {
+            (None, source.file)
+        };
+        Ok(Self {
+            kind,
+            _entered: entered,
+            file: Some(file),
+            identity,
+            unit,
+            is_absent: false,
+            locked_by,
+            mapping,
+        })
     }
 
     /// Locks the slot, or changes its lock; the lock goes with the slot in this process, and else with the
@@ -120,7 +140,16 @@ impl Slot {
         let kind = SlotKind::Anonymous;
         let locked_by = AtomicU32::new(0);
         let (file, identity, unit) = (None, None, PAGE);
-        Ok(Self { kind, file, identity, unit, is_absent: false, locked_by, mapping })
+        Ok(Self {
+            kind,
+            _entered: None,
+            file,
+            identity,
+            unit,
+            is_absent: false,
+            locked_by,
+            mapping,
+        })
     }
 
     /// In the place of a slot that is not there.
@@ -177,6 +206,16 @@ impl Slot {
     pub(crate) fn is_same_file(&self, other: &Self) -> bool {
         self.identity.is_some() && self.identity == other.identity
     }
+}
+
+/// The file that a slot is locked by. Its mapping, which a child of `fork` has too, is of another opening and keeps no
+/// lock.
+fn apart(source: &Source, path: &Path, options: &PmOptions) -> Result<(Entered, File), PmError> {
+    between_forks(|| {
+        let file = source.again(path, options)?;
+        let entered = Entered::of(&file).map_err(io_error(path, "stat"))?;
+        Ok((entered, file))
+    })
 }
 
 /// `found` rounded down to whole pages, or why a slot cannot have that length.

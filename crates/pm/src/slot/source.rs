@@ -45,20 +45,14 @@ impl Source {
             let (major, minor) = (libc::major(metadata.rdev()), libc::minor(metadata.rdev()));
             dax_device(path, Path::new(SYSFS_CHAR), major, minor)?;
         }
-        let file = OpenOptions::new()
-            .read(true)
-            .write(!read_only)
-            .custom_flags(libc::O_NONBLOCK | if from > 0 { libc::O_APPEND } else { 0 })
-            .open(path)
-            .map_err(|e| open_error(path, read_only, e))?;
-        let file = moved(file, from).map_err(io_error(path, "number"))?;
+        let file = opened(path, read_only, from)?;
         let looked_at = (metadata.dev(), metadata.ino());
         let metadata = file.metadata().map_err(io_error(path, "stat"))?;
         check_kind(path, metadata.file_type())?;
         let other =
             metadata.is_file() && !options.only.is_empty() && !options.only.contains(&looked_at);
         if other || looked_at != (metadata.dev(), metadata.ino()) {
-            return Err(io_error(path, "open")(io::Error::from_raw_os_error(libc::ESTALE)));
+            return Err(replaced(path));
         }
         if metadata.is_file() {
             let identity = (metadata.dev(), metadata.ino());
@@ -75,6 +69,30 @@ impl Source {
         let (len, align) = dax_device(path, Path::new(SYSFS_CHAR), major, minor)?;
         Ok(Self { file, len, align, is_regular: false, identity: (0, rdev) })
     }
+
+    /// The same file opened once more for writing; what locks are by this opening, no mapping of the other keeps.
+    pub(super) fn again(&self, path: &Path, options: &PmOptions) -> Result<File, PmError> {
+        let file = opened(path, false, options.descriptors_from)?;
+        let place = |file: &File| file.metadata().map(|there| (there.dev(), there.ino()));
+        let is_same = place(&file).and_then(|there| Ok(there == place(&self.file)?));
+        if is_same.map_err(io_error(path, "stat"))? { Ok(file) } else { Err(replaced(path)) }
+    }
+}
+
+/// Opens a slot's file on a descriptor of at least a number.
+fn opened(path: &Path, read_only: bool, from: u32) -> Result<File, PmError> {
+    let file = OpenOptions::new()
+        .read(true)
+        .write(!read_only)
+        .custom_flags(libc::O_NONBLOCK | if from > 0 { libc::O_APPEND } else { 0 })
+        .open(path)
+        .map_err(|e| open_error(path, read_only, e))?;
+    moved(file, from).map_err(io_error(path, "number"))
+}
+
+/// The error for another file at a slot's path than was there before.
+fn replaced(path: &Path) -> PmError {
+    io_error(path, "open")(io::Error::from_raw_os_error(libc::ESTALE))
 }
 
 /// The same file on a descriptor of at least a number.

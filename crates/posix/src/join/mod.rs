@@ -25,7 +25,7 @@ use novale_core::{
     identify_slot, inspect, mount_served,
 };
 use novale_layout::{MAX_SLOTS, PAGE};
-use novale_pm::{Device, Pm, PmError, PmOptions, SlotLock, SlotSpec};
+use novale_pm::{Device, Pm, PmError, PmOptions, SlotLock, SlotSpec, unlock_in_children};
 
 pub use arena_file::{ABI, ArenaFile, remove_arenas_of_dead};
 pub use error::JoinError;
@@ -90,11 +90,13 @@ impl Joined {
 /// Joins those who have a pool open. `slots` are all of its slots; in the pool's order it is quickest.
 /// Takes about as long as the system calls after it: nothing is read of the files in the pool.
 ///
-/// The access times and the commit form are those of the one who opened the pool.
+/// The access times and the commit form are those of the one who opened the pool. Children that the process makes by
+/// `fork` have no part in the slots' locks ([`unlock_in_children`]).
 ///
 /// # Errors
 /// [`JoinError`] says why not, and what to do about it.
 pub fn join(slots: &[PathBuf]) -> Result<Joined, JoinError> {
+    unlock_in_children();
     join_from(slots, 0, slot_opener())
 }
 
@@ -199,6 +201,7 @@ pub fn open(
     exec: &dyn Executor,
     progress: &(dyn Fn(Progress) + Sync),
 ) -> Result<Joined, JoinError> {
+    unlock_in_children();
     let alone = PmOptions { lock: SlotLock::Exclusive, ..opening.pm.clone() };
     let (pm, slots) = match slots::open(slots, &alone) {
         Err(JoinError::NotShared { .. }) => return join(slots),
