@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use novale_posix::{MakeError, MakePool, OpenOptions, Pool, make_pool};
+use novale_posix::join::{self, JoinError, Opening};
+use novale_posix::{AllCpus, MakeError, MakePool, OpenOptions, Pool, make_pool};
 
 const SIZED: MakePool =
     MakePool { slot_bytes: Some(8 << 20), overwrite: false, lanes: None, method: None, mode: None };
@@ -172,4 +173,20 @@ fn what_a_closed_pool_had_open_can_go() {
         first.remove_file("/d/made").unwrap();
         assert_eq!(used(), before, "closed first: {closed_first}");
     }
+}
+
+/// It was told as a pool that is not there (`ENOENT`), for which a program makes one.
+#[test]
+fn a_pool_that_somebody_has_locked_is_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let slots = slots(&folder, &["pool"]);
+    make_pool(&slots, &SIZED).unwrap();
+    let locked = std::fs::File::open(&slots[0]).unwrap();
+    locked.lock_shared().unwrap();
+    let open = || join::open(&slots, &Opening::default(), &AllCpus, &|_| ());
+    let refused = open().unwrap_err();
+    assert!(matches!(refused, JoinError::Changing), "{refused}");
+    assert_eq!(refused.errno(), rustix::io::Errno::AGAIN.raw_os_error());
+    drop(locked);
+    open().unwrap().close().unwrap();
 }

@@ -194,7 +194,8 @@ pub struct Opening {
 /// it, joins them ([`Joined::is_first`] tells).
 ///
 /// # Errors
-/// As [`join`], and those of [`Fs::open`].
+/// As [`join`], and those of [`Fs::open`]; [`JoinError::Changing`] where somebody has the slots locked and there is
+/// nobody to join.
 pub fn open(
     slots: &[PathBuf],
     opening: &Opening,
@@ -204,7 +205,7 @@ pub fn open(
     unlock_in_children();
     let alone = PmOptions { lock: SlotLock::Exclusive, ..opening.pm.clone() };
     let (pm, slots) = match slots::open(slots, &alone) {
-        Err(JoinError::NotShared { .. }) => return join(slots),
+        Err(JoinError::NotShared { .. }) => return join_holders(slots),
         opened => opened?,
     };
     let info = inspect(&pm)?;
@@ -212,7 +213,7 @@ pub fn open(
     if !name.live_clients()?.is_empty() {
         // Without the locks that prove it: a program may close descriptors that are not its own.
         drop(pm);
-        return join(&slots);
+        return join_holders(&slots);
     }
     if name.has_left_behind()? {
         name.end_session_of_dead(pm, opening.fs.read_only)?;
@@ -227,6 +228,14 @@ pub fn open(
     fs.set_slot_opener(slot_opener());
     fs.pm().share()?;
     Ok(Joined { fs: Arc::new(fs), slots, arena: name, arena_descriptor, is_first: true })
+}
+
+/// Joins those who have a pool. That they do was seen, so it is there, whether they can be joined or not.
+fn join_holders(slots: &[PathBuf]) -> Result<Joined, JoinError> {
+    match join(slots) {
+        Err(JoinError::NotOpen) => Err(JoinError::Changing),
+        joined => joined,
+    }
 }
 
 /// Opens a pool in its new arena, with the device that it is to be on, and by what its memory costs then.
