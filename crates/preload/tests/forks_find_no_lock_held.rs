@@ -6,6 +6,9 @@
 #![allow(clippy::undocumented_unsafe_blocks, reason = "plain system calls of a test")]
 #![allow(clippy::multiple_unsafe_ops_per_block, reason = "as above")]
 
+use std::os::unix::process::ExitStatusExt;
+use std::process::Stdio;
+
 #[allow(unused_macros, reason = "its tests are written out")]
 mod harness;
 
@@ -50,6 +53,21 @@ fn what_starts_no_program_keeps_what_it_has() {
     is_whole(&scratch, &slot);
 }
 
+/// Such a child has its parent's descriptors until it uses a mount itself: where the parent was killed and the daemon
+/// gone, nobody could open the pool for as long as it lived.
+#[test]
+fn a_child_that_outlives_its_parent_keeps_no_slot_locked() {
+    let Some((scratch, slot)) = mounted("a_child_outlives_its_parent") else { return };
+    let mut parent = task(&scratch, "is_outlived").stdin(Stdio::piped()).spawn().unwrap();
+    // The child ends with it.
+    let lives = parent.stdin.take();
+    assert_eq!(parent.wait().unwrap().signal(), Some(libc::SIGKILL));
+    novale(&["umount", "--force", &scratch.dir()]).ok();
+    let checked = novale(&["check", &slot]);
+    drop(lives);
+    checked.ok();
+}
+
 mod tasks {
     use std::ffi::{CStr, CString};
     use std::os::unix::ffi::OsStrExt;
@@ -63,6 +81,18 @@ mod tasks {
     const CHILDREN: usize = 16;
     /// Seconds after which a child that still runs is ended by a signal.
     const PATIENCE: u32 = 30;
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn is_outlived() {
+        std::fs::write(PathBuf::from(std::env::var_os(PLACE).unwrap()).join("file"), b"").unwrap();
+        if unsafe { libc::fork() } == 0 {
+            let mut byte = 0_u8;
+            unsafe { libc::read(0, (&raw mut byte).cast(), 1) };
+            unsafe { libc::_exit(0) };
+        }
+        unsafe { libc::raise(libc::SIGKILL) };
+    }
 
     extern "C" fn starts_true(_: i32) {
         let (words, none) = ([c"true".as_ptr().cast_mut(), std::ptr::null_mut()], std::ptr::null());

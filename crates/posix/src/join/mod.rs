@@ -30,6 +30,7 @@ use novale_pm::{Device, Pm, PmError, PmOptions, SlotLock, SlotSpec, unlock_in_ch
 pub use arena_file::{ABI, ArenaFile, remove_arenas_of_dead};
 pub use error::JoinError;
 pub use novale_arena::look_seldom;
+pub use novale_pm::{fork_begins, fork_ended, forked};
 
 use crate::costs::measure_costs;
 use crate::wall_clock_ns;
@@ -101,7 +102,8 @@ pub fn join(slots: &[PathBuf]) -> Result<Joined, JoinError> {
 }
 
 /// The same with all descriptors ([`Joined::descriptors`]) from a number on, where a program around
-/// does not look for them; `opener` maps slots that others add later, as [`open_coming`] does.
+/// does not look for them; `opener` maps slots that others add later, as [`open_coming`] does. Forks are the caller's
+/// to tell of ([`fork_begins`]).
 ///
 /// # Errors
 /// As [`join`].

@@ -190,6 +190,7 @@ fn fork(number: i64, args: &Args) -> Ret {
     let _quiet = (result > 0 && maps::has_replicas()).then_some(quiet);
     if result == 0 {
         table::after_fork();
+        mounts::after_fork();
         limits::after_fork();
         numbers::after_fork();
         locks::after_fork();

@@ -20,7 +20,8 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, 
 
 use novale_core::{Ctx, Fs, HoldId, Ino, SlotOpener};
 use novale_posix::join::{
-    JoinError, Joined, SLOTS_TOLD, is_served, join_from, look_seldom, open_coming,
+    JoinError, Joined, SLOTS_TOLD, fork_begins, fork_ended, forked, is_served, join_from,
+    look_seldom, open_coming,
 };
 use novale_posix::report::Why;
 
@@ -768,9 +769,16 @@ pub(crate) fn before_fork() {
     // No other thread may be about to read them.
     all();
     JOINING.take();
+    fork_begins();
 }
 
 /// Called in parent and child.
 pub(crate) fn fork_done() {
+    fork_ended();
     JOINING.give();
+}
+
+/// In the child of a fork, which joins anew when it uses a mount: until then it keeps no slot locked.
+pub(crate) fn after_fork() {
+    forked();
 }
