@@ -70,7 +70,8 @@ mod tasks {
         if command == 0 {
             return unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0;
         }
-        let (l_type, l_whence) = (libc::F_WRLCK as i16, libc::SEEK_SET as i16);
+        let (l_type, l_whence) = (libc::F_WRLCK, libc::SEEK_SET);
+        let (l_type, l_whence) = (l_type.try_into().unwrap(), l_whence.try_into().unwrap());
         let lock = libc::flock { l_type, l_whence, l_start: 0, l_len: 0, l_pid: 0 };
         unsafe { libc::fcntl(file.as_raw_fd(), command, &raw const lock) == 0 }
     }
@@ -95,7 +96,9 @@ mod tasks {
             assert!(!locks(&next, command), "case {case}: a piece is mapped");
             unmap(at + 2 * PAGE, 1);
             assert!(locks(&next, command), "case {case}: nothing is mapped");
-            others.into_iter().for_each(|at| unmap(at, 1));
+            if let Some(at) = others {
+                unmap(at, 1);
+            }
         }
     }
 
