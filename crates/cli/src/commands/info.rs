@@ -222,6 +222,17 @@ fn failed_word(has_failed: bool) -> &'static str {
     }
 }
 
+/// Whether there may be bytes that the pool does not have, where nobody uses it.
+fn has_left_behind(found: &Found) -> bool {
+    // What can't be looked at just now may have some.
+    found.arena().is_ok_and(|arena| arena.has_left_behind().unwrap_or(true))
+}
+
+/// The processes that use the pool, as far as that can be seen.
+fn clients(found: &Found) -> Vec<u32> {
+    found.arena().and_then(|arena| Ok(arena.live_clients()?)).unwrap_or_default()
+}
+
 fn facts(found: &Found) -> Result<PoolFacts> {
     let info = &found.info;
     let first = found.paths.first().map(PathBuf::as_path);
@@ -257,10 +268,7 @@ fn facts(found: &Found) -> Result<PoolFacts> {
         bytes: page_bytes(slot.pages),
     });
     let left_out = found.left_out.iter().map(ToString::to_string).collect();
-    let clients: Vec<u32> =
-        found.arena().and_then(|arena| Ok(arena.live_clients()?)).unwrap_or_default();
-    // What can't be looked at just now may have some.
-    let has_left = || found.arena().is_ok_and(|arena| arena.has_left_behind().unwrap_or(true));
+    let clients = clients(found);
     Ok(PoolFacts {
         uuid: Uuid::from_bytes(info.uuid).to_string(),
         format_version: info.version,
@@ -268,7 +276,7 @@ fn facts(found: &Found) -> Result<PoolFacts> {
         lanes: info.lanes,
         session: info.session,
         clean: info.clean,
-        buffered_left: clients.is_empty() && has_left(),
+        buffered_left: clients.is_empty() && has_left_behind(found),
         bad_copies: info.bad_copies.clone(),
         features_compat,
         features_ro_compat,
