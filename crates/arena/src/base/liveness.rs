@@ -564,7 +564,8 @@ mod tests {
             let [gone, going_on] = [false, true].map(ended);
             let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
             // SAFETY: the limit lives here.
-            let is_set = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const none) } == 0;
+            let set = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, std::ptr::from_ref(&none)) };
+            let is_set = set == 0;
             let is_blind = is_set && stat(gone.pid).is_none();
             let is_seen = !gone.is_alive() && !gone.is_there() && going_on.is_alive();
             let parent = std::os::unix::process::parent_id();

@@ -267,7 +267,6 @@ fn facts(found: &Found) -> Result<PoolFacts> {
         path: there.map(|(path, _)| path.display().to_string()),
         bytes: page_bytes(slot.pages),
     });
-    let left_out = found.left_out.iter().map(ToString::to_string).collect();
     let clients = clients(found);
     Ok(PoolFacts {
         uuid: Uuid::from_bytes(info.uuid).to_string(),
@@ -300,7 +299,7 @@ fn facts(found: &Found) -> Result<PoolFacts> {
         default_method: default_method(info),
         default_mode: default_mode(info),
         given_up: info.given_up,
-        left_out,
+        left_out: found.left_out.iter().map(ToString::to_string).collect(),
         slots: slots.collect(),
     })
 }
