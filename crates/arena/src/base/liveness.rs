@@ -174,6 +174,15 @@ fn is_gone(pid: u32) -> bool {
     pid.is_none_or(|pid| test_kill_process(pid) == Err(Errno::SRCH))
 }
 
+/// Whether a process has ended with all its threads, and perhaps nobody has waited for it; false where that can't be seen.
+/// This is asked without a descriptor. One without memory has no first thread any more, which is counted nevertheless
+/// by the links of the folder of its threads: it has two besides them.
+fn has_no_thread_left(pid: u32) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let threads = || fs::metadata(format!("/proc/{pid}/task"));
+    !has_memory(pid) && threads().is_ok_and(|folder| folder.nlink() == 2 + 1)
+}
+
 /// Whether a process has memory, as far as the kernel says: not one that has ended, whether somebody has waited for it
 /// or not, nor one whose first thread has. Nothing is read: there is nothing at that address, and who may not read
 /// others' memory is told so of those alone that have any.
@@ -185,15 +194,6 @@ fn has_memory(pid: u32) -> bool {
     // SAFETY: the byte and both vectors live here.
     let read = unsafe { libc::process_vm_readv(pid, &raw const own, 1, &raw const nothing, 1, 0) };
     read >= 0 || io::Error::last_os_error().raw_os_error() != Some(libc::ESRCH)
-}
-
-/// Whether a process has ended with all its threads, and perhaps nobody has waited for it; false where that can't be seen.
-/// This is asked without a descriptor. One without memory has no first thread any more, which is counted nevertheless
-/// by the links of the folder of its threads: it has two besides them.
-fn has_no_thread_left(pid: u32) -> bool {
-    use std::os::unix::fs::MetadataExt;
-    let threads = || fs::metadata(format!("/proc/{pid}/task"));
-    !has_memory(pid) && threads().is_ok_and(|folder| folder.nlink() == 2 + 1)
 }
 
 /// Time since boot, cut to 32 bits.
