@@ -92,6 +92,10 @@ fn a_pool_is_mounted_on_two_directories() {
     // One after the other: the pool is closed when the command returns.
     novale(&["umount", &dir, &other]).ok();
     assert_eq!(facts(&slot)["clean"], true);
+    novale(&["mount", "-o", "direct,mode=buffered", &slot, &dir]).ok();
+    let strict = ["mount", "-o", "direct,mode=strict", &slot, &other];
+    novale(&strict).refused(1, &[&dir, "mode=buffered"]);
+    novale(&["umount", &dir]).ok();
     fs::remove_dir(&other).unwrap();
 }
 

@@ -51,8 +51,8 @@ const GROUPS_IN_ALL: usize = 1 << 20;
 /// A file's latest requests to write, of which the old bytes are kept in any case, beside those of its latest write:
 /// each has 257 pages at most.
 const LATEST: u64 = 8;
-/// Pages that are erased at a time: 16 MB.
-const ERASED_MAX: usize = 4096;
+/// Pages that are erased at a time: 4 MB.
+const ERASED_MAX: usize = 1024;
 
 /// The files that the kernel has open for reading and writing.
 #[derive(Debug, Default)]
@@ -196,6 +196,18 @@ fn pages(bytes: &Range<u64>) -> Range<u64> {
     bytes.start / PAGE..bytes.end.div_ceil(PAGE)
 }
 
+/// The groups that a range of pages has parts of.
+fn groups(pages: &Range<u64>) -> Range<u64> {
+    pages.start / 512..pages.end.div_ceil(512)
+}
+
+/// The pages of a group whose bits are set.
+fn in_group(group: u64, words: [u64; 8]) -> impl Iterator<Item = u64> {
+    let is_set =
+        move |at: &usize| words.get(at / 64).is_some_and(|word| word >> (at % 64) & 1 != 0);
+    (0..512).filter(is_set).map(move |at| group * 512 + at as u64)
+}
+
 /// The same with the range of bytes in each.
 fn pieces(offset: u64, len: usize) -> impl Iterator<Item = Piece> {
     let bytes = offset..offset.saturating_add(len as u64);
@@ -295,7 +307,6 @@ impl Pages {
         if offset != self.end {
             self.call = self.writes;
         }
-        self.end = offset.saturating_add(len as u64);
         for (page, bytes) in pieces(offset, len) {
             if self.has(page) {
                 self.keep_piece(page, &bytes, read)?;
@@ -309,15 +320,23 @@ impl Pages {
     fn known(&self, bytes: &Range<u64>) -> impl Iterator<Item = u64> {
         let pages = pages(bytes);
         let all = if self.any { pages.clone() } else { 0..0 };
-        let groups = pages.start / 512..pages.end.div_ceil(512);
-        let each = |(group, words): (&u64, &[u64; 8])| {
-            let (first, words) = (group * 512, *words);
-            (0..512)
-                .filter(move |at| words.get(at / 64).is_some_and(|word| word >> (at % 64) & 1 != 0))
-                .map(move |at| first + at as u64)
-        };
+        let groups = groups(&pages);
         let those = self.kernels.iter().filter(move |(group, _)| groups.contains(group));
+        let each = |(group, words): (&u64, &[u64; 8])| in_group(*group, *words);
         those.flat_map(each).filter(move |page| pages.contains(page)).chain(all)
+    }
+
+    /// The first ones of these, so many at most, in order, where they are known.
+    fn first_known(&self, bytes: &Range<u64>, most: usize) -> Vec<u64> {
+        let pages = pages(bytes);
+        let within = groups(&pages);
+        let mut groups: Vec<u64> =
+            self.kernels.keys().copied().filter(|group| within.contains(group)).collect();
+        groups.sort_unstable();
+        let words = |group: &u64| self.kernels.get(group).map(|words| (*group, *words));
+        let each = groups.iter().filter_map(words);
+        let all = each.flat_map(|(group, words)| in_group(group, words));
+        all.filter(|page| pages.contains(page)).take(most).collect()
     }
 
     /// Keeps what is erased of a range, or of a first part of it; where that ends.
@@ -327,9 +346,8 @@ impl Pages {
         let mut known = if self.any {
             with_data(bytes, now, ERASED_MAX + 1)?
         } else {
-            self.known(bytes).collect()
+            self.first_known(bytes, ERASED_MAX + 1)
         };
-        known.sort_unstable();
         let end = known.get(ERASED_MAX).map_or(bytes.end, |page| page * PAGE);
         known.truncate(ERASED_MAX);
         let part = bytes.start..end;
@@ -469,8 +487,11 @@ impl Stores {
             return write();
         }
         pages.latest = self.totals.writes.fetch_add(1, Relaxed);
-        pages.keep(at()?, len, read)?;
+        let offset = at()?;
+        pages.keep(offset, len, read)?;
         let written = write();
+        // One that fails may be made again, or be the last of its call.
+        pages.end = offset + written.as_ref().map_or(0, |bytes| *bytes as u64);
         pages.forget_oldest();
         pages.count();
         written

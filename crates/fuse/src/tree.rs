@@ -6,8 +6,8 @@
 //! `trusted.novale.quota` is that tree's use and limits, and `trusted.novale.quotas` that of all trees,
 //! a line each: `project=7 pages=12 inodes=3 pages_max=0 inodes_max=100`, 0 being no limit. Those are as many
 //! as a value has room for; `trusted.novale.quotas.N` has those from tree N on. Setting `quota` takes the two
-//! limits. `trusted.novale.above` is the number of the directory that a directory lies in, and of the tree that this
-//! one counts for: `..` leads there only where the whole mount is seen.
+//! limits. `trusted.novale.above` is the number of the directory that a directory lies in, and of the tree that the
+//! former counts for: `..` leads there only where the whole mount is seen.
 
 use std::collections::BTreeMap;
 

@@ -388,9 +388,10 @@ impl Arena {
         if used <= wanted { 0 } else { (used - wanted).saturating_sub(self.free_bytes()) }
     }
 
-    /// Whether little fresh memory is left.
+    /// Whether little fresh memory is left: less than an eighth.
     #[inline]
-    pub(crate) fn is_short(&self) -> bool {
+    #[must_use]
+    pub fn is_short(&self) -> bool {
         self.used_bytes() > self.max_bytes() / 8 * 7
     }
 

@@ -2,10 +2,12 @@
 //! there, served by the same daemon. A second daemon would have a kernel's view of its own: locks would not
 //! count between the two, nor would writes and mappings of a file meet.
 
-use anyhow::Result;
-use novale_core::mount_served;
+use anyhow::{Result, bail};
+use novale_core::{Mode, mount_served};
 use novale_fuse::{MountEntry, MountTable, mount_again};
 
+use crate::base::args::ModeArg;
+use crate::base::out::shown_path;
 use crate::base::words::{DIRECT, QUIET, asked};
 use crate::holders::ask;
 use crate::holders::facts::Facts;
@@ -26,6 +28,15 @@ pub(crate) fn run(request: &Request) -> Result<bool> {
     let lacks_direct = request.args.direct && !has(&facts, DIRECT);
     if lacks_direct || facts.read_only != request.words.options.read_only {
         return Ok(false);
+    }
+    // Whoever asks for durable writes goes by it.
+    let asked = request.args.mode.map(ModeArg::mode);
+    if asked == Some(Mode::Strict) && facts.mode.starts_with(Mode::Buffered.name()) {
+        bail!(
+            "{} is mounted at {} with mode=buffered: unmount it first, and mount it with mode=strict",
+            slots::shown(&found.paths),
+            shown_path(&mount.target)
+        );
     }
     mount_again(&request.words.options, &mount, &request.target)?;
     cannot_change(&request.target, &not_so(request, &facts));

@@ -226,16 +226,17 @@ impl Daemon {
     fn close(&self, target: &Path, limit: Duration) -> Result<()> {
         self.wait(target, limit)?;
         if let Some(slot) = self.failed.first() {
-            let buffered = if self.is_buffered {
-                "; what was only buffered is kept until the machine is restarted, and the next mount that has this slot \
-                 again writes it there"
-            } else {
-                ""
-            };
+            if self.is_buffered {
+                bail!(
+                    "slot {slot} has failed under the mount, and the pool was not closed clean; what was only buffered is \
+                     kept until the machine is restarted, and the next mount that has this slot again writes it there. \
+                     Where it is lost, `novale slot replace --lost --force` gives that up, and its place to another slot"
+                );
+            }
             bail!(
                 "slot {slot} has failed under the mount, and the pool was not closed clean: what lies there is lost; \
                  `novale check` names the files, `novale mount -o ro` shows the others, `novale slot replace --lost` \
-                 gives its place to another slot{buffered}"
+                 gives its place to another slot"
             );
         }
         if let Some(left) = self.held.as_ref().and_then(HeldSlots::left_open) {

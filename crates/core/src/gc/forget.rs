@@ -32,8 +32,8 @@ const VIEWS_A_STEP: usize = 32;
 /// Views of which one operation drops the contents, at most.
 const DROPS_A_STEP: usize = 8;
 /// Views that one looks at after memory was refused, at most, and which part of all memory it gives back then.
-const VIEWS_AT_ONCE: usize = 1 << 14;
-const FREED_PART: u64 = 16;
+const VIEWS_AT_ONCE: usize = 1024;
+const FREED_PART: u64 = 64;
 /// What the index of an inode takes for each page that it names, about: a word in a node of 64.
 const INDEX_BYTES_A_PAGE: u64 = 9;
 

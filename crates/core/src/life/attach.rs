@@ -500,8 +500,9 @@ impl Fs {
             let is_last = others().next().is_none();
             if is_last || others().any(|other| !arena.is_gone_client(&other)) {
                 // As long as the arena is open what is buffered outlives this client; nobody comes now.
-                let waits = is_last && self.failed_slots() != 0 && self.has_buffered()?;
-                if is_last && self.failed_slots() == 0 {
+                let has_failed = self.failed_slots() != 0;
+                let waits = is_last && has_failed && self.has_buffered()?;
+                if is_last && !has_failed {
                     self.flush_all(&call)?;
                 }
                 set_left(arena, me, true);

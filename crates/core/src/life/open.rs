@@ -409,8 +409,7 @@ impl Fs {
     /// it held until its process ends.
     pub fn close(&self) -> Result<()> {
         use std::sync::atomic::Ordering;
-        let failed = self.failed_slots();
-        if failed | self.pm.lacking() != 0 && !self.options.read_only {
+        if self.failed_slots() | self.pm.lacking() != 0 && !self.options.read_only {
             // What is buffered for the other slots; closing ends at the first thing that is lost.
             self.sync_all(&Ctx { now_ns: 0, hint: 0 }).unwrap_or_default();
         }
@@ -426,7 +425,8 @@ impl Fs {
         if left == Leaving::Others {
             return Ok(());
         }
-        if failed != 0 || left == Leaving::Waiting {
+        // One may have failed since.
+        if self.failed_slots() != 0 || left == Leaving::Waiting {
             self.pm.fence(self.store_wear()?).end();
             // It is not closed clean: what the slot had is lost, and no saved state may say otherwise.
             return self.lost(Health::default());

@@ -343,6 +343,10 @@ impl Fs {
     /// [`Error::QuotaExceeded`], [`Error::NotFound`] for an inode whose last name was removed; [`Error::Stale`] when it or
     /// `parent` is gone.
     pub fn link(&self, ctx: &Ctx, node: Node, parent: Node, name: &[u8]) -> Result<Attr> {
+        with_memory(|| self.link_once(ctx, node, parent, name))
+    }
+
+    fn link_once(&self, ctx: &Ctx, node: Node, parent: Node, name: &[u8]) -> Result<Attr> {
         dir::check_name(name)?;
         let call = self.begin(OpKind::Link, ctx)?;
         let ino = node.ino;

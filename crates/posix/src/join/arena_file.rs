@@ -240,14 +240,16 @@ impl ArenaFile {
     /// # Errors
     /// [`JoinError::LeftBehind`] and [`JoinError::LeftToWrite`], where the arena stays; those of [`ArenaFile::open`].
     pub fn end_session_of_dead(&self, pm: Pm, read_only: bool) -> Result<bool, JoinError> {
-        let arena = self.open()?;
+        let mut arena = self.open()?;
         let path = self.path.clone();
         if read_only {
             return Err(JoinError::LeftToWrite { path });
         }
-        // It may have been full, and all who have it open are dead.
-        arena.raise_max();
-        let arena = self.open()?;
+        // All who have it open are dead.
+        if arena.is_short() {
+            arena.raise_max();
+            arena = self.open()?;
+        }
         let ended = Fs::end_session_of_dead(pm, &arena, wall_clock_ns(), PidInfo::current());
         let ended = ended.map_err(|source| JoinError::LeftBehind { path, source })?;
         self.remove()?;
