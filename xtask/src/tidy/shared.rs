@@ -19,7 +19,7 @@ const SHARED: &[Shared] = &[
     Shared {
         number: ("crates/arena/src/memory/arena.rs", "LAYOUT"),
         of: &["crates/arena/src/"],
-        fingerprint: 0xac3e_3c11_423a_e82b,
+        fingerprint: 0xdc8e_c826_10a6_0672,
     },
     Shared {
         number: ("crates/core/src/life/attach.rs", "SHARED"),
