@@ -59,6 +59,9 @@ promises! {
     /// What `msync` had open for a moment was free behind it, unknown to the library: a file that was opened got a number
     /// above it.
     numbers_are_the_lowest_after_msync: runs opens_meanwhile;
+    /// What another process had written between two bytes of a page that this one changed was undone by `msync`, and by
+    /// the first `msync` after `mremap`.
+    what_others_write_between_changes_stays: runs changes_around;
 }
 
 /// What was stored to a mapping that `mremap` puts elsewhere, and makes shorter, went over what lies after it there. Of
@@ -338,6 +341,34 @@ mod tasks {
         assert_eq!([0, 10, 20].map(|at| byte(&file, at)), [b'b', b'a', b'b']);
         assert_eq!([0, 10, 20].map(|at| both[at]), [b'b', b'a', b'b']);
         assert_eq!([0, 10, 20].map(|at| both[PAGE + at]), [b'b', b'a', b'b']);
+    }
+
+    /// Has a child do something.
+    fn by_a_child(work: impl FnOnce() -> bool) {
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let is_done = work();
+            unsafe { libc::_exit(i32::from(!is_done)) };
+        }
+        assert_eq!(exits_with(child), 0);
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn changes_around() {
+        let (file, map) = mapped(2);
+        let around = |map: &mut [u8], byte: u8| {
+            (map[50], map[150]) = (byte, byte);
+            by_a_child(|| file.write_all_at(&[byte; 2], 100).is_ok());
+        };
+        around(map, b'a');
+        publish(map);
+        assert_eq!([50, 100, 101, 150].map(|at| byte(&file, at)), [b'a'; 4]);
+        around(map, b'b');
+        let map = moves(map, 3 * PAGE);
+        assert_eq!([50, 100, 101, 150].map(|at| map[at]), [b'b'; 4]);
+        publish(map);
+        assert_eq!([50, 100, 101, 150].map(|at| byte(&file, at)), [b'b'; 4]);
     }
 
     #[test]

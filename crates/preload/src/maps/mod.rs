@@ -563,7 +563,7 @@ fn show_replica(fs: &Fs, source: Source, asked: &Asked, origin: &Origin<'_>) -> 
         })?;
         base.read(fs, ino)?;
         if let Origin::Moved(part) = origin {
-            replicas::carry(part, start, asked.len);
+            replicas::carry(part, (start, asked.len), &base);
         }
         let mut source = source.take()?;
         source.base = Some(base);

@@ -108,10 +108,51 @@ impl Base {
     }
 }
 
-/// A change that is to be published.
+/// A page that was changed.
 struct Change {
+    /// Where in the file it begins.
     offset: u64,
-    bytes: Vec<u8>,
+    /// What the base has of it.
+    old: Vec<u8>,
+    /// What the replica has of it, as far as it counts.
+    new: Vec<u8>,
+}
+
+impl Change {
+    /// The bytes that were changed. What lies between two pieces is as old as the base, and may be newer in the file or
+    /// in another replica.
+    fn pieces(&self) -> impl Iterator<Item = Piece<'_>> + Clone {
+        let mut at = 0;
+        std::iter::from_fn(move || {
+            let run = self.run_from(at)?;
+            at = run.end;
+            let offset = self.offset + run.start as u64;
+            Some(Piece { offset, bytes: self.new.get(run)? })
+        })
+    }
+
+    /// The next bytes that were changed, which lie side by side.
+    fn run_from(&self, at: usize) -> Option<Range<usize>> {
+        let rest = self.old.get(at..)?.iter().zip(self.new.get(at..)?);
+        let start = rest.clone().position(|(old, new)| old != new)?;
+        let len = rest.skip(start).position(|(old, new)| old == new);
+        Some(at + start..len.map_or(self.new.len(), |len| at + start + len))
+    }
+
+    fn is_none(&self) -> bool {
+        self.run_from(0).is_none()
+    }
+
+    /// What a page of the file is with the bytes that were changed.
+    fn over(&self, page: &[u8]) -> Vec<u8> {
+        let mut page = page.to_vec();
+        for piece in self.pieces() {
+            let from = usize::try_from(piece.offset - self.offset).unwrap_or(usize::MAX);
+            let rest = page.get_mut(from..).unwrap_or_default();
+            rest.iter_mut().zip(piece.bytes).for_each(|(byte, new)| *byte = *new);
+        }
+        page
+    }
 }
 
 /// What of a page differs from the base.
@@ -122,10 +163,11 @@ fn change_of(part: &Part, base: &Base, at: u64, offset: u64) -> Option<Change> {
     let reached = || reach(part.access, libc::SYS_process_vm_readv, at, own);
     let now =
         guard::readable_now(at, PAGE_BYTES).or_else(|| reached().then_some(page.as_slice()))?;
-    let differs = |(old, now): (&u8, &u8)| old != now;
-    let first = old.iter().zip(now).position(differs)?;
-    let last = old.iter().zip(now).rposition(differs).unwrap_or(first);
-    Some(Change { offset: offset + first as u64, bytes: now.get(first..=last)?.to_vec() })
+    if old == now {
+        return None;
+    }
+    let change = Change { offset, old: old.to_vec(), new: now.to_vec() };
+    (!change.is_none()).then_some(change)
 }
 
 /// All that was changed in a part, as far as a range of addresses goes.
@@ -204,59 +246,33 @@ fn publish_file(maps: &Maps, range: &Range<u64>, file: (usize, Ino)) -> Result<(
     let Some(fs) = mounts::fs(file.0) else { return Err(fail(libc::EIO)) };
     let failed = |error: Error| fail(novale_posix::errno(&error));
     let size = fs.getattr(file.1).map_err(failed)?.size;
-    let mut found: Vec<(&Part, Change)> = Vec::new();
+    let mut found: Vec<Change> = Vec::new();
     for part in of_file(maps, file).filter(|part| part.shared) {
         for mut change in changes(part, range) {
             // What lies beyond the end of the file is no part of it.
             let left = usize::try_from(size.saturating_sub(change.offset)).unwrap_or(usize::MAX);
-            change.bytes.truncate(left);
-            if !change.bytes.is_empty() {
-                // Before the others' changes are looked for, which may begin before this one and end behind it.
-                show_to_others(maps, part, &change);
-                found.push((part, change));
+            change.new.truncate(left);
+            if !change.is_none() {
+                // Before the others' changes are looked for, which may be of the same bytes.
+                show_to_others(of_file(maps, file), part, &change);
+                found.push(change);
             }
         }
     }
     if found.is_empty() {
         return Ok(());
     }
-    let piece = |(_, change): &(&Part, Change)| (change.offset, change.bytes.clone());
-    let bytes: Vec<(u64, Vec<u8>)> = found.iter().map(piece).collect();
-    let pieces: Vec<Piece<'_>> =
-        bytes.iter().map(|(offset, bytes)| Piece { offset: *offset, bytes }).collect();
-    fs.write_scattered(&ctx(), file.1, &pieces).map_err(failed)?;
+    let pieces = || found.iter().flat_map(Change::pieces);
+    fs.write_pieces(&ctx(), file.1, pieces()).map_err(failed)?;
     // Only now: what could not be published is no part of the file, whose bytes the bases are.
-    for (_, change) in &found {
-        for part in of_file(maps, file) {
-            if let Some((offset, bytes)) = within(part, change.offset, &change.bytes) {
-                put(part, offset, bytes);
-            }
-        }
-    }
+    of_file(maps, file).for_each(|part| pieces().for_each(|piece| put(part, &piece)));
     Ok(())
 }
 
-/// Shows what is about to be published of one replica in the others of the file, byte by byte: what lies between two
-/// changes may be older than what was stored there.
-fn show_to_others(maps: &Maps, from: &Part, change: &Change) {
-    let others = || of_file(maps, file_of(from)).filter(|part| !Arc::ptr_eq(&part.of, &from.of));
-    let range = change.offset..change.offset + change.bytes.len() as u64;
-    let Some(old) = from.of.base.as_ref().and_then(|base| base.bytes(&range)) else { return };
-    if others().next().is_none() {
-        return;
-    }
-    let mut at = 0;
-    for stored in old
-        .iter()
-        .zip(&change.bytes)
-        .collect::<Vec<_>>()
-        .chunk_by(|one, other| (one.0 == one.1) == (other.0 == other.1))
-    {
-        let piece = change.bytes.get(at..at + stored.len()).unwrap_or_default();
-        if stored.first().is_some_and(|(old, new)| old != new) {
-            others().for_each(|part| show_stored(part, change.offset + at as u64, piece));
-        }
-        at += stored.len();
+/// Shows what is about to be published of one replica in the others of the file.
+fn show_to_others<'a>(all: impl Iterator<Item = &'a Part>, from: &Part, change: &Change) {
+    for part in all.filter(|part| !Arc::ptr_eq(&part.of, &from.of)) {
+        change.pieces().for_each(|piece| show_stored(part, &piece));
     }
 }
 
@@ -264,8 +280,9 @@ fn file_of(part: &Part) -> (usize, Ino) {
     (part.of.mount, part.of.ino)
 }
 
-/// Puts bytes of the file into a part's base.
-fn put(part: &Part, offset: u64, bytes: &[u8]) {
+/// Puts bytes of the file into a part's base, as far as it has their place.
+fn put(part: &Part, piece: &Piece<'_>) {
+    let Some(Piece { offset, bytes }) = within(part, piece) else { return };
     let range = offset..offset + bytes.len() as u64;
     if let Some(to) = part.of.base.as_ref().and_then(|base| base.bytes(&range)) {
         to.copy_from_slice(bytes);
@@ -275,7 +292,7 @@ fn put(part: &Part, offset: u64, bytes: &[u8]) {
 /// This process has written to a file: its replicas show it.
 pub(crate) fn wrote(maps: &Maps, file: (usize, Ino), offset: u64, bytes: &[u8]) {
     for part in of_file(maps, file) {
-        show(part, offset, bytes);
+        show(part, &Piece { offset, bytes });
     }
 }
 
@@ -290,27 +307,26 @@ fn of_file(maps: &Maps, file: (usize, Ino)) -> impl Iterator<Item = &Part> {
     maps.parts().iter().filter(move |part| file_of(part) == file && is_replica(part))
 }
 
-/// Of bytes at an offset of the file those that have a place in a part, and their offset.
-fn within<'b>(part: &Part, offset: u64, bytes: &'b [u8]) -> Option<(u64, &'b [u8])> {
+/// Of bytes of the file those that have a place in a part.
+fn within<'b>(part: &Part, &Piece { offset, bytes }: &Piece<'b>) -> Option<Piece<'b>> {
     let end = offset + bytes.len() as u64;
     let range = part.offset.max(offset)..(part.offset + part.len).min(end);
     let from = usize::try_from(range.start - offset).ok()?;
     let to = usize::try_from(range.end.checked_sub(offset)?).ok()?;
-    Some((range.start, bytes.get(from..to)?)).filter(|_| !range.is_empty())
+    let bytes = bytes.get(from..to)?;
+    (!range.is_empty()).then_some(Piece { offset: range.start, bytes })
 }
 
 /// Shows bytes of the file in a replica, as far as it has their place.
-fn show(part: &Part, offset: u64, bytes: &[u8]) {
-    if let Some((offset, bytes)) = within(part, offset, bytes) {
-        put(part, offset, bytes);
-        show_stored(part, offset, bytes);
-    }
+fn show(part: &Part, piece: &Piece<'_>) {
+    put(part, piece);
+    show_stored(part, piece);
 }
 
 /// Stores bytes to a replica alone, as far as it has their place: a page that the kernel has copied does not show the
 /// base. Of a private mapping it is the program's own.
-fn show_stored(part: &Part, offset: u64, bytes: &[u8]) {
-    let Some((offset, bytes)) = within(part, offset, bytes).filter(|_| part.shared) else { return };
+fn show_stored(part: &Part, piece: &Piece<'_>) {
+    let Some(Piece { offset, bytes }) = within(part, piece).filter(|_| part.shared) else { return };
     let at = part.start + (offset - part.offset);
     if guard::readable_now(at, bytes.len()).is_none_or(|shown| shown != bytes) {
         store(part.access, at, bytes);
@@ -335,22 +351,20 @@ pub(crate) fn changed(
             let len = usize::try_from(stop - at).unwrap_or(0);
             let bytes = page.get_mut(..len).unwrap_or_default();
             if fs.read(&ctx(), file.1, at, bytes).is_ok() {
-                show(part, at, bytes);
+                show(part, &Piece { offset: at, bytes });
             }
             at = stop;
         }
     }
 }
 
-/// Carries what is not published yet to another replica of the same place in the file, of so many bytes.
-pub(crate) fn carry(part: &Part, start: u64, len: u64) {
+/// Carries what is not published yet to another replica of the same place in the file, of so many bytes and a base of
+/// its own.
+pub(crate) fn carry(part: &Part, (start, len): (u64, u64), base: &Base) {
     for change in changes(part, &(part.start..part.start + part.len.min(len))) {
-        carry_to(part, start, &change);
+        let Some(page) = base.bytes(&(change.offset..change.offset + PAGE)) else { continue };
+        store(part.access, start + (change.offset - part.offset), &change.over(page));
     }
-}
-
-fn carry_to(part: &Part, start: u64, change: &Change) {
-    store(part.access, start + (change.offset - part.offset), &change.bytes);
 }
 
 /// In the child of a fork: gives it bases of its own, and replicas of those. Without memory, or a descriptor for it, they
@@ -367,7 +381,9 @@ pub(crate) fn make_own(maps: &Maps, source: &Arc<Source>) -> bool {
         let (at, len) = (part.start, part.len);
         good &= sys!(libc::SYS_mmap, at, len, writes, flags, memory.fd(), from) >= 0;
         for change in &changes {
-            carry_to(part, at, change);
+            for Piece { offset, bytes } in change.pieces() {
+                store(part.access, at + (offset - part.offset), bytes);
+            }
         }
         sys!(libc::SYS_mprotect, at, len, part.access);
     }

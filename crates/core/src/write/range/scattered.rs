@@ -49,30 +49,47 @@ impl Fs {
             let mut each = pieces.iter();
             return each.try_for_each(|piece| self.write_scattered(ctx, ino, &[*piece]));
         }
+        self.write_pieces(ctx, ino, pieces.iter().copied())
+    }
+
+    /// As [`Fs::write_scattered`], of pieces that may be too many for a list of them.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn write_pieces<'a>(
+        &self,
+        ctx: &Ctx,
+        ino: Ino,
+        pieces: impl Iterator<Item = Piece<'a>> + Clone,
+    ) -> Result<()> {
         let call = self.begin(OpKind::Write, ctx)?;
         self.check_file(&call, ino)?;
         let locked = self.lock_file(&call, ino)?;
         if locked.view.is_dax() {
             return Err(Error::Pinned);
         }
-        let pages = self.pages_touched_by(&locked.view, pieces)?;
+        let pages = self.pages_touched_by(&locked.view, pieces.clone())?;
         if pages.is_empty() {
             return Ok(());
         }
-        let ends = pieces.iter().map(|piece| piece.offset + piece.bytes.len() as u64);
+        let ends = pieces.clone().map(|piece| piece.offset + piece.bytes.len() as u64);
         self.commit_pages(&call, &locked, &pages, ends.max().unwrap_or(0))?;
-        let bytes = pieces.iter().map(|piece| piece.bytes.len() as u64).sum();
+        let bytes = pieces.map(|piece| piece.bytes.len() as u64).sum();
         self.count_written(Written::Published, bytes);
         Ok(())
     }
 
     /// The pages with the pieces in them, and the file's bytes around.
-    fn pages_touched_by(&self, view: &View<'_>, pieces: &[Piece<'_>]) -> Result<Pages> {
+    fn pages_touched_by<'a>(
+        &self,
+        view: &View<'_>,
+        pieces: impl Iterator<Item = Piece<'a>>,
+    ) -> Result<Pages> {
         let mut pages = Pages::new();
         for Piece { offset, bytes } in pieces {
             let end = offset.checked_add(bytes.len() as u64).filter(|end| *end <= FILE_BYTES_MAX);
             end.ok_or(Error::TooLarge)?;
-            let (mut at, mut rest) = (*offset, *bytes);
+            let (mut at, mut rest) = (offset, bytes);
             while !rest.is_empty() {
                 let from = usize::try_from(at % PAGE).unwrap_or(0);
                 let (now, later) = rest.split_at(rest.len().min(PAGE_BYTES - from));
