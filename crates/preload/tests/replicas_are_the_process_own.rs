@@ -62,6 +62,9 @@ promises! {
     /// What another process had written between two bytes of a page that this one changed was undone by `msync`, and by
     /// the first `msync` after `mremap`.
     what_others_write_between_changes_stays: runs changes_around;
+    /// Once it had started another program, or limited its files' size, what a program wrote, which the kernel did for
+    /// it then, did not show in its mappings.
+    what_the_kernel_writes_for_the_program_shows: runs writes_by_the_kernel;
 }
 
 /// What was stored to a mapping that `mremap` puts elsewhere, and makes shorter, went over what lies after it there. Of
@@ -369,6 +372,81 @@ mod tasks {
         assert_eq!([50, 100, 101, 150].map(|at| map[at]), [b'b'; 4]);
         publish(map);
         assert_eq!([50, 100, 101, 150].map(|at| byte(&file, at)), [b'b'; 4]);
+    }
+
+    fn seek(file: &File, to: usize) {
+        let to = to.cast_signed() as i64;
+        assert_eq!(unsafe { libc::lseek(file.as_raw_fd(), to, libc::SEEK_SET) }, to);
+    }
+
+    /// Writes a byte at each place by one of the calls that have the position, or an offset.
+    fn writes_in_each_way(file: &File, source: &File) {
+        let (fd, from) = (file.as_raw_fd(), source.as_raw_fd());
+        let nowhere = std::ptr::null_mut::<i64>();
+        let part = libc::iovec { iov_base: c"8".as_ptr().cast_mut().cast(), iov_len: 1 };
+        let ends = pipe_of(b"88");
+        let (mut start, mut to) = (0_i64, 102_i64);
+        unsafe {
+            seek(file, 100);
+            assert_eq!(libc::write(fd, part.iov_base, 1), 1);
+            assert_eq!(libc::writev(fd, &raw const part, 1), 1);
+            assert_eq!(libc::copy_file_range(from, &raw mut start, fd, &raw mut to, 1, 0), 1);
+            seek(file, 103);
+            assert_eq!(libc::copy_file_range(from, &raw mut start, fd, nowhere, 1, 0), 1);
+            assert_eq!(libc::sendfile(fd, from, &raw mut start, 1), 1);
+            assert_eq!(libc::splice(ends[0], nowhere, fd, nowhere, 1, 0), 1);
+            to = 106;
+            assert_eq!(libc::splice(ends[0], nowhere, fd, &raw mut to, 1, 0), 1);
+            assert_eq!(libc::pwrite(fd, part.iov_base, 1, 107), 1);
+            assert_eq!(libc::pwritev(fd, &raw const part, 1, 108), 1);
+            for end in ends {
+                assert_eq!(libc::close(end), 0);
+            }
+        }
+    }
+
+    /// A pipe with bytes in it.
+    fn pipe_of(bytes: &[u8]) -> [i32; 2] {
+        let mut ends = [0; 2];
+        assert_eq!(unsafe { libc::pipe(ends.as_mut_ptr()) }, 0);
+        let put = unsafe { libc::write(ends[1], bytes.as_ptr().cast(), bytes.len()) };
+        assert_eq!(put, bytes.len().cast_signed());
+        ends
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn writes_by_the_kernel() {
+        let (file, _) = mapped(2);
+        let map = map(&file, libc::MAP_SHARED, 3 * PAGE);
+        fs::write(path("source"), [b'8'; 100]).unwrap();
+        let source = File::open(path("source")).unwrap();
+        let end = File::options().append(true).open(path("file")).unwrap();
+        by_a_child(|| true);
+        let (append, mut size) = (end.as_raw_fd(), 2 * PAGE);
+        for round in 0..2 {
+            map[105] = b'o';
+            writes_in_each_way(&file, &source);
+            assert_eq!(map[100..109], [b'8'; 9], "{round}");
+            assert_eq!(unsafe { libc::write(append, c"8".as_ptr().cast(), 1) }, 1);
+            assert_eq!(map[size], b'8', "{round}");
+            size += 1;
+            map[50] = b'a';
+            map[150] = b'b';
+            publish(map);
+            assert_eq!((100..109).map(|at| byte(&file, at)).collect::<Vec<_>>(), [b'8'; 9]);
+            file.write_all_at(&[7; 9], 100).unwrap();
+            assert_eq!(map[100..109], [7; 9]);
+            // From here on the kernel has a say in all that is written.
+            let most = libc::rlimit { rlim_cur: 1 << 30, rlim_max: libc::RLIM_INFINITY };
+            assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const most) }, 0);
+        }
+        let punch = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+        let (fd, page) = (file.as_raw_fd(), PAGE.cast_signed() as i64);
+        assert_eq!(unsafe { libc::fallocate(fd, punch, page, 100) }, 0);
+        assert_eq!((map[PAGE - 1], map[PAGE], map[PAGE + 99], map[PAGE + 100]), (7, 0, 0, 7));
+        file.set_len(PAGE as u64 + 200).unwrap();
+        assert_eq!((map[PAGE + 199], map[PAGE + 200], map[2 * PAGE]), (7, 0, 0));
     }
 
     #[test]

@@ -14,4 +14,5 @@ pub(super) mod open;
 pub(super) mod processes;
 pub(super) mod space;
 pub(super) mod transfer;
+pub(super) mod written;
 pub(super) mod xattrs;

@@ -12,7 +12,7 @@ use crate::base::{left, report};
 use crate::calls::xattrs::{self, Ask};
 use crate::calls::{
     attributes, data, descriptors, directories, ioctls, maps, names, open, processes, space,
-    transfer,
+    transfer, written,
 };
 use crate::entry::{STALE, counted};
 use crate::fds::kernel;
@@ -140,9 +140,11 @@ fn names_internal(number: i64, args: &Args) -> bool {
     at.iter().filter_map(|at| args.get(*at)).any(|fd| words::is_internal(descriptor(*fd)))
 }
 
-/// Whether what the kernel gives out or shows by a call may be a file of a mount, or what has become of them.
+/// Whether what the kernel gives out or shows by a call may be a file of a mount, or what has become of them, or whether
+/// it changes one that is shown here.
 fn is_looked_at(number: i64, args: &Args) -> bool {
     match number {
+        _ if written::is_to_replicas(number, args) => true,
         _ if left::has_all() => false,
         libc::SYS_stat | libc::SYS_lstat => attributes::is_learnt_from(args[0]),
         libc::SYS_newfstatat | libc::SYS_statx => attributes::is_learnt_from(args[1]),
@@ -181,8 +183,8 @@ pub(crate) fn look(number: i64, args: &Args, came: i32) -> Outcome {
         libc::SYS_stat | libc::SYS_lstat | libc::SYS_newfstatat | libc::SYS_statx => {
             _ = attributes::shown(number, args);
         }
-        // Counted, and nothing else.
-        _ => {}
+        // Counted, and nothing else, where it wrote nothing that is shown.
+        _ => _ = written::show(number, args, u64::from(came.cast_unsigned())),
     }
     if report::is_on() {
         counted::looked(number, came, is_found);

@@ -350,7 +350,7 @@ pub(crate) fn changed(
             let mut page = [0; PAGE_BYTES];
             let len = usize::try_from(stop - at).unwrap_or(0);
             let bytes = page.get_mut(..len).unwrap_or_default();
-            if fs.read(&ctx(), file.1, at, bytes).is_ok() {
+            if fs.peek(&ctx(), file.1, at, bytes).is_ok() {
                 show(part, &Piece { offset: at, bytes });
             }
             at = stop;
