@@ -65,6 +65,9 @@ promises! {
     /// Once it had started another program, or limited its files' size, what a program wrote, which the kernel did for
     /// it then, did not show in its mappings.
     what_the_kernel_writes_for_the_program_shows: runs writes_by_the_kernel;
+    /// After a program had not started, what was stored to one mapping of a file without a name and published did not
+    /// show in the other.
+    mappings_of_a_file_that_is_gone_are_one: runs shares_what_is_gone;
 }
 
 /// What was stored to a mapping that `mremap` puts elsewhere, and makes shorter, went over what lies after it there. Of
@@ -447,6 +450,24 @@ mod tasks {
         assert_eq!((map[PAGE - 1], map[PAGE], map[PAGE + 99], map[PAGE + 100]), (7, 0, 0, 7));
         file.set_len(PAGE as u64 + 200).unwrap();
         assert_eq!((map[PAGE + 199], map[PAGE + 200], map[2 * PAGE]), (7, 0, 0));
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn shares_what_is_gone() {
+        let (file, one) = mapped(1);
+        let (other, own) =
+            (map(&file, libc::MAP_SHARED, PAGE), map(&file, libc::MAP_PRIVATE, PAGE));
+        drop(file);
+        fs::remove_file(path("file")).unwrap();
+        starts_in_vain();
+        one[10] = b'a';
+        other[20] = b'b';
+        publish(one);
+        assert_eq!((other[10], own[10]), (b'a', b'a'));
+        publish(other);
+        assert_eq!((one[20], own[20]), (b'b', b'b'));
+        assert_eq!((one[10], other[20]), (b'a', b'b'));
     }
 
     #[test]

@@ -235,11 +235,26 @@ pub(crate) fn publish(maps: &Maps, range: &Range<u64>) -> Result<(), Ret> {
     let replicas = maps.parts().iter().filter(|part| part.shared && part.of.base.is_some());
     let mut files: Vec<(usize, Ino)> = Vec::new();
     for part in replicas.filter(|part| part.within(range).is_some()) {
-        if part.of.hold_again()? && !files.contains(&file_of(part)) {
+        if !part.of.hold_again()? {
+            show_of_gone(maps, range, part);
+        } else if !files.contains(&file_of(part)) {
             files.push(file_of(part));
         }
     }
     files.into_iter().try_for_each(|file| publish_file(maps, range, file))
+}
+
+/// Shows what was changed in a replica of a file that is no more in the others of it, which are all that there is of it.
+fn show_of_gone(maps: &Maps, range: &Range<u64>, gone: &Part) {
+    let is_of_it = |part: &&Part| {
+        let is_its = file_of(part) == file_of(gone) && part.of.generation == gone.of.generation;
+        is_its && part.of.base.is_some() && part.of.hold().is_none()
+    };
+    let all = || maps.parts().iter().filter(is_of_it);
+    for change in changes(gone, range) {
+        show_to_others(all(), gone, &change);
+        all().for_each(|part| change.pieces().for_each(|piece| put(part, &piece)));
+    }
 }
 
 fn publish_file(maps: &Maps, range: &Range<u64>, file: (usize, Ino)) -> Result<(), Ret> {
