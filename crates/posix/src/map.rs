@@ -11,7 +11,6 @@ use crate::vectored::zeros;
 use crate::{Error, File, Result};
 
 const PAGE: u64 = 4096;
-const PAGE_BYTES: usize = 4096;
 
 /// A range of a file, its own pages: what is stored to it all clients see at once, and a crash keeps any
 /// part of it by units of 8 bytes until [`Map::flush`] has made it durable. As long as there is one,
@@ -218,8 +217,8 @@ impl DerefMut for Replica {
 
 impl Replica {
     /// Writes what was changed since the last time to the file, in one commit: after a crash all of it is
-    /// there, or none. Of a page the bytes between the first and the last changed one are written; what
-    /// lies beyond the end of the file is not.
+    /// there, or none. The bytes that were changed are written and no others; what lies beyond the end of the
+    /// file is not.
     ///
     /// # Errors
     /// Those of [`novale_core::Fs::write_scattered`]; nothing is published then.
@@ -228,31 +227,14 @@ impl Replica {
         shared.drop_set_id(self.file.ino())?;
         let left = self.file.attr()?.size.saturating_sub(self.offset);
         let len = usize::try_from(left).unwrap_or(usize::MAX).min(self.bytes.len());
-        let pages = (0..len).step_by(PAGE_BYTES).map(|at| at..len.min(at + PAGE_BYTES));
-        let changed: Vec<Range<usize>> = pages.filter_map(|page| self.changed(page)).collect();
-        let piece = |range: &Range<usize>| Piece {
-            offset: self.offset + range.start as u64,
-            bytes: self.bytes.get(range.clone()).unwrap_or_default(),
+        let (old, new) = (self.base.get_mut(..len), self.bytes.get(..len));
+        let (Some(old), Some(new)) = (old, new) else { return Ok(()) };
+        let write = || {
+            let pieces = Piece::changed(self.offset, old, new);
+            shared.fs.write_pieces(&shared.ctx(), self.file.ino(), pieces)
         };
-        let pieces: Vec<Piece<'_>> = changed.iter().map(piece).collect();
-        let write = || shared.fs.write_scattered(&shared.ctx(), self.file.ino(), &pieces);
         with_room(&shared.fs, write)?;
-        for range in changed {
-            let both = (self.base.get_mut(range.clone()), self.bytes.get(range));
-            if let (Some(base), Some(bytes)) = both {
-                base.copy_from_slice(bytes);
-            }
-        }
+        old.copy_from_slice(new);
         Ok(())
-    }
-
-    /// From the first to the last byte of a range that differs from the base.
-    fn changed(&self, range: Range<usize>) -> Option<Range<usize>> {
-        let start = range.start;
-        let (now, base) = (self.bytes.get(range.clone())?, self.base.get(range)?);
-        let differs = |(now, base): (&u8, &u8)| now != base;
-        let first = now.iter().zip(base).position(differs)?;
-        let last = now.iter().zip(base).rposition(differs)?;
-        Some(start + first..start + last + 1)
     }
 }

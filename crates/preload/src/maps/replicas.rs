@@ -119,28 +119,13 @@ struct Change {
 }
 
 impl Change {
-    /// The bytes that were changed. What lies between two pieces is as old as the base, and may be newer in the file or
-    /// in another replica.
+    /// The bytes that were changed. What lies between two pieces may be newer in another replica, too.
     fn pieces(&self) -> impl Iterator<Item = Piece<'_>> + Clone {
-        let mut at = 0;
-        std::iter::from_fn(move || {
-            let run = self.run_from(at)?;
-            at = run.end;
-            let offset = self.offset + run.start as u64;
-            Some(Piece { offset, bytes: self.new.get(run)? })
-        })
-    }
-
-    /// The next bytes that were changed, which lie side by side.
-    fn run_from(&self, at: usize) -> Option<Range<usize>> {
-        let rest = self.old.get(at..)?.iter().zip(self.new.get(at..)?);
-        let start = rest.clone().position(|(old, new)| old != new)?;
-        let len = rest.skip(start).position(|(old, new)| old == new);
-        Some(at + start..len.map_or(self.new.len(), |len| at + start + len))
+        Piece::changed(self.offset, &self.old, &self.new)
     }
 
     fn is_none(&self) -> bool {
-        self.run_from(0).is_none()
+        self.pieces().next().is_none()
     }
 
     /// What a page of the file is with the bytes that were changed.

@@ -33,6 +33,26 @@ pub struct Piece<'a> {
     pub bytes: &'a [u8],
 }
 
+impl<'a> Piece<'a> {
+    /// What of a file's bytes from an offset on was changed: each run of bytes that differ from what was there. What lies
+    /// between two of them may be newer in the file.
+    pub fn changed(
+        offset: u64,
+        old: &'a [u8],
+        new: &'a [u8],
+    ) -> impl Iterator<Item = Self> + Clone {
+        let mut at = 0;
+        std::iter::from_fn(move || {
+            let rest = old.get(at..)?.iter().zip(new.get(at..)?);
+            let start = rest.clone().position(|(old, new)| old != new)?;
+            let len = rest.skip(start).take_while(|(old, new)| old != new).count();
+            let from = at + start;
+            at = from + len;
+            Some(Self { offset: offset + from as u64, bytes: new.get(from..at)? })
+        })
+    }
+}
+
 /// The pages that a write touches, as they will be.
 type Pages = BTreeMap<u64, Box<[u8; PAGE_BYTES]>>;
 
