@@ -128,6 +128,11 @@ impl Change {
         self.pieces().next().is_none()
     }
 
+    /// Whether it has a place in a part.
+    fn meets(&self, part: &Part) -> bool {
+        self.offset < part.offset + part.len && part.offset < self.offset + self.new.len() as u64
+    }
+
     /// What a page of the file is with the bytes that were changed.
     fn over(&self, page: &[u8]) -> Vec<u8> {
         let mut page = page.to_vec();
@@ -238,7 +243,7 @@ fn show_of_gone(maps: &Maps, range: &Range<u64>, gone: &Part) {
     let all = || maps.parts().iter().filter(is_of_it);
     for change in changes(gone, range) {
         show_to_others(all(), gone, &change);
-        all().for_each(|part| change.pieces().for_each(|piece| put(part, &piece)));
+        put_all(all(), &change);
     }
 }
 
@@ -262,17 +267,26 @@ fn publish_file(maps: &Maps, range: &Range<u64>, file: (usize, Ino)) -> Result<(
     if found.is_empty() {
         return Ok(());
     }
-    let pieces = || found.iter().flat_map(Change::pieces);
-    fs.write_pieces(&ctx(), file.1, pieces()).map_err(failed)?;
+    let pieces = found.iter().flat_map(Change::pieces);
+    fs.write_pieces(&ctx(), file.1, pieces).map_err(failed)?;
     // Only now: what could not be published is no part of the file, whose bytes the bases are.
-    of_file(maps, file).for_each(|part| pieces().for_each(|piece| put(part, &piece)));
+    for change in &found {
+        put_all(of_file(maps, file), change);
+    }
     Ok(())
 }
 
 /// Shows what is about to be published of one replica in the others of the file.
 fn show_to_others<'a>(all: impl Iterator<Item = &'a Part>, from: &Part, change: &Change) {
-    for part in all.filter(|part| !Arc::ptr_eq(&part.of, &from.of)) {
+    for part in all.filter(|part| change.meets(part) && !Arc::ptr_eq(&part.of, &from.of)) {
         change.pieces().for_each(|piece| show_stored(part, &piece));
+    }
+}
+
+/// Puts what is published into the bases of a file's replicas.
+fn put_all<'a>(all: impl Iterator<Item = &'a Part>, change: &Change) {
+    for part in all.filter(|part| change.meets(part)) {
+        change.pieces().for_each(|piece| put(part, &piece));
     }
 }
 
