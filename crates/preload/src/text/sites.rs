@@ -9,7 +9,10 @@ use std::collections::{HashSet, VecDeque};
 use std::ops::Deref;
 
 use arrayvec::ArrayVec;
-use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
+use iced_x86::{
+    Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpKind,
+    Register,
+};
 
 use crate::text::data::{Data, Wanted};
 
@@ -84,13 +87,14 @@ const SYSCALL: [u8; 2] = [0x0f, 0x05];
 pub(crate) fn may_call(text: &[u8]) -> bool {
     each_syscall(text).any(|at| {
         let before = text.get(at.saturating_sub(NEAR)..at).unwrap_or_default();
-        // mov eax, NUMBER; mov rax, NUMBER as an assembler has it; xor eax, eax in both its forms
-        let set = |five: &[u8]| matches!(five, [0xb8, _, 0 | 1, 0, 0]);
+        // mov eax, NUMBER, and push NUMBER; mov rax, NUMBER as an assembler has it; xor eax, eax in both its forms,
+        // and push of a small number
+        let set = |five: &[u8]| matches!(five, [0xb8 | 0x68, _, 0 | 1, 0, 0]);
         let set_wide = |seven: &[u8]| matches!(seven, [0x48, 0xc7, 0xc0, _, 0 | 1, 0, 0]);
-        let cleared = |two: &[u8]| matches!(two, [0x31 | 0x33, 0xc0]);
+        let short = |two: &[u8]| matches!(two, [0x31 | 0x33, 0xc0] | [0x6a, 0..=0x7f]);
         before.windows(5).any(set)
             || before.windows(7).any(set_wide)
-            || before.windows(2).any(cleared)
+            || before.windows(2).any(short)
     })
 }
 
@@ -273,42 +277,71 @@ fn moves(instruction: &Instruction) -> bool {
         && instruction.mnemonic() != Mnemonic::Syscall
 }
 
-/// The number in eax where one instruction just before sets it, and nothing jumps in between.
+/// The number in eax where what stands just before sets it, one instruction or two (`push`, `pop`), and nothing
+/// jumps in between.
 fn number(all: &[Instruction], index: usize, targets: &HashSet<u64>) -> Option<u16> {
+    let mut is_popped = false;
     for back in 0..NUMBER_SEARCH {
         let here = all.get(index.checked_sub(back)?)?;
         if back > 0 {
-            let to_eax = here.op_count() > 0
-                && here.op0_kind() == OpKind::Register
-                && matches!(
-                    here.op0_register(),
-                    Register::EAX | Register::RAX | Register::AX | Register::AL
-                );
-            let sets = here.mnemonic() == Mnemonic::Mov && here.op1_kind() != OpKind::Register;
-            if to_eax
-                && sets
-                && matches!(
-                    here.op1_kind(),
-                    OpKind::Immediate32 | OpKind::Immediate32to64 | OpKind::Immediate64
-                )
-            {
-                return u16::try_from(here.immediate(1)).ok();
+            let set = if is_popped { pushed(here) } else { set(here) };
+            if set.is_some() {
+                return set;
             }
-            if to_eax
-                && here.mnemonic() == Mnemonic::Xor
-                && here.op1_register() == here.op0_register()
-            {
-                return Some(0);
-            }
-            if to_eax || here.flow_control() != FlowControl::Next {
+            let is_pop = here.mnemonic() == Mnemonic::Pop && here.op0_register() == Register::RAX;
+            let is_changed = if is_popped { uses_stack(here) } else { is_to_eax(here) && !is_pop };
+            if is_changed || here.flow_control() != FlowControl::Next {
                 return None;
             }
+            is_popped |= is_pop;
         }
         if targets.contains(&here.ip()) {
             return None;
         }
     }
     None
+}
+
+/// Whether an instruction names the register of the number first.
+fn is_to_eax(instruction: &Instruction) -> bool {
+    instruction.op_count() > 0
+        && instruction.op0_kind() == OpKind::Register
+        && matches!(
+            instruction.op0_register(),
+            Register::EAX | Register::RAX | Register::AX | Register::AL
+        )
+}
+
+/// The number that an instruction puts in eax.
+fn set(instruction: &Instruction) -> Option<u16> {
+    let mnemonic = instruction.mnemonic();
+    if !is_to_eax(instruction) {
+        return None;
+    }
+    if mnemonic == Mnemonic::Xor && instruction.op1_register() == instruction.op0_register() {
+        return Some(0);
+    }
+    let is_whole = matches!(
+        instruction.op1_kind(),
+        OpKind::Immediate32 | OpKind::Immediate32to64 | OpKind::Immediate64
+    );
+    let is_set = mnemonic == Mnemonic::Mov && is_whole;
+    is_set.then(|| u16::try_from(instruction.immediate(1)).ok())?
+}
+
+/// The number that an instruction puts on the stack, as a whole word.
+fn pushed(instruction: &Instruction) -> Option<u16> {
+    let is_whole =
+        matches!(instruction.op0_kind(), OpKind::Immediate8to64 | OpKind::Immediate32to64);
+    let is_pushed = instruction.mnemonic() == Mnemonic::Push && is_whole;
+    is_pushed.then(|| u16::try_from(instruction.immediate(0)).ok())?
+}
+
+/// Whether another word may be on top of the stack after an instruction, or something else in it.
+fn uses_stack(instruction: &Instruction) -> bool {
+    let mut factory = InstructionInfoFactory::new();
+    let used = factory.info(instruction).used_registers();
+    used.iter().any(|used| used.register().full_register() == Register::RSP)
 }
 
 #[cfg(test)]
@@ -370,9 +403,52 @@ mod tests {
         for (set, number) in [(wide, 18), (&[0xb8, 17, 0, 0, 0], 17)] {
             let code = [set, SYSCALL_RET].concat();
             assert!(may_call(&code));
-            let sites = found(&[&code]);
-            assert_eq!(sites.iter().map(|site| site.number).collect::<Vec<_>>(), [Some(number)]);
+            assert_eq!(numbers(&code), [Some(number)]);
         }
         assert!(!may_call(SYSCALL_RET));
+    }
+
+    /// The numbers of the calls in a text that is loaded behind what is pushed here, which would lead into it.
+    fn numbers(code: &[u8]) -> Vec<Option<u16>> {
+        let (sites, is_known) = find(code, (0, 4096), &Data::Loaded(&[]));
+        assert!(is_known);
+        sites.iter().map(|site| site.number).collect()
+    }
+
+    /// Compilers for size set numbers by way of the stack, other instructions in between.
+    #[test]
+    fn a_number_that_is_pushed_and_popped_is_seen_where_nothing_else_comes_between() {
+        const POP: &[u8] = &[0x58];
+        let (short, long): (&[u8], &[u8]) = (&[0x6a, 3], &[0x68, 17, 1, 0, 0]);
+        // movsxd rdi, edi; mov [rsi], rdx
+        let (wider, store): (&[u8], &[u8]) = (&[0x48, 0x63, 0xff], &[0x48, 0x89, 0x16]);
+        for (push, number) in [(short, 3), (long, 273)] {
+            for between in [&[], wider, store] {
+                let code = [push, between, POP, wider, SYSCALL_RET].concat();
+                assert!(may_call(&code));
+                assert_eq!(numbers(&code), [Some(number)], "{between:x?}");
+            }
+        }
+        // push rdi; pop rcx; mov [rsp], rdi; add rsp, 8; jmp to the next one; call it
+        let others: [&[u8]; 6] = [
+            &[0x57],
+            &[0x59],
+            &[0x48, 0x89, 0x3c, 0x24],
+            &[0x48, 0x83, 0xc4, 8],
+            &[0xeb, 0],
+            &[0xe8, 0, 0, 0, 0],
+        ];
+        for other in others {
+            let code = [short, other, POP, wider, SYSCALL_RET].concat();
+            assert_eq!(numbers(&code), [None], "{other:x?}");
+        }
+        // push -1; push of a word of two bytes; pop into another register, and of two bytes
+        for set in [&[0x6a, 0xff, 0x58][..], &[0x66, 0x6a, 3, 0x58], &[0x6a, 3, 0x59]] {
+            assert_eq!(numbers(&[set, wider, SYSCALL_RET].concat()), [None], "{set:x?}");
+        }
+        assert_eq!(numbers(&[short, &[0x66, 0x58], wider, SYSCALL_RET].concat()), [None]);
+        // A jump to the pop comes with another word.
+        let led = [short, POP, wider, SYSCALL_RET, &[0xeb, 0xf7]].concat();
+        assert_eq!(numbers(&led), [None]);
     }
 }
