@@ -96,6 +96,8 @@ promises! {
     what_limits_its_memory_has_all_of_it: runs_with_the_daemon limits_its_memory;
     /// So did its tables, where it was told `ulimit -d`.
     what_limits_its_data_has_all_of_it: runs_with_the_daemon limits_its_data;
+    /// The library's data had no room, and the loader ended the program.
+    what_may_have_little_data_is_started: runs_with_the_daemon starts_with_little_data;
 }
 
 /// The limit of descriptors was taken for 0 and set to that: no program could open anything.
@@ -367,6 +369,37 @@ mod tasks {
     #[ignore = "a task of another test"]
     fn limits_its_data() {
         limits_to_what_it_has(libc::RLIMIT_DATA, 5);
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn starts_with_little_data() {
+        fs::write(at("read"), b"by a small program").unwrap();
+        for kb in [1024, 2048, 3072] {
+            let mut shell = std::process::Command::new("sh");
+            shell.args(["-c", &format!("ulimit -d {kb}; exec cat \"$0\"")]).arg(at("read"));
+            let output = shell.output().unwrap();
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert_eq!((&*output.stdout, &*said), (&b"by a small program"[..], ""), "{kb}");
+        }
+        // A child in its parent's memory, whose limits nobody hears of.
+        let path = std::ffi::CString::new(at("read").as_os_str().as_encoded_bytes()).unwrap();
+        let words = [c"grep".as_ptr(), c"-q".as_ptr(), c"small".as_ptr(), path.as_ptr()];
+        let words = [words, [std::ptr::null(); 4]].concat();
+        let limit = libc::rlimit { rlim_cur: 1 << 20, rlim_max: 1 << 20 };
+        #[expect(
+            deprecated,
+            reason = "what vfork does is tried here, by a child that only becomes another program"
+        )]
+        let child = unsafe { libc::vfork() };
+        if child == 0 {
+            unsafe { libc::setrlimit(libc::RLIMIT_DATA, &raw const limit) };
+            unsafe { libc::execv(c"/bin/grep".as_ptr(), words.as_ptr()) };
+            unsafe { libc::_exit(126) };
+        }
+        let mut status = -1;
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!(status, 0);
     }
 
     /// Without what the library has of it, which `/proc/self/statm` tells in a place, there is room for more.

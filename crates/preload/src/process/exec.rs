@@ -5,6 +5,7 @@
 //! - One that can: library and mounts are put back, as `novale run` named them, where a program has
 //!   replaced `LD_PRELOAD` or emptied the environment. Who sets `NOVALE_DIRECT` empty leaves a program,
 //!   and what it starts, to the mount.
+//! - One that may not store to as much as the library has from the start: as one that can't.
 //! - One that a program starts which has confined itself: as one that can't. A filter that allows what such
 //!   programs call, and nothing else, would end them for what this library does when it is loaded. So
 //!   nothing is asked of files then either.
@@ -18,7 +19,7 @@ use std::sync::atomic::Ordering;
 use novale_posix::program::{self, Kind};
 
 use crate::base::settings::{self, PRELOAD, Variable, is_between, is_own, own_path};
-use crate::base::sys::{Ret, sys};
+use crate::base::sys::{Ret, limit_of, sys};
 use crate::base::thread::current;
 use crate::base::{guard, left, report};
 use crate::fds::quiet;
@@ -36,6 +37,9 @@ const ENTRIES_MAX: usize = 1 << 20;
 const SCRIPTS_MAX: usize = 5;
 /// Bytes of a line that says something, at most.
 const LINE_MAX: usize = 512;
+/// What a program may store to (`RLIMIT_DATA`) has to be as much: the library has 2.3 MB from the start, and
+/// programs some of their own.
+const DATA_MIN: u64 = 4 << 20;
 const PAGE: usize = 4096;
 
 /// A call of a child in its parent's memory. The number of one that the kernel is to make as it is; of `execve` what
@@ -86,7 +90,8 @@ impl Changed {
         let entries = found.count + SESSION.len() + 2;
         let bytes = (entries * 8 + VALUE_MAX).next_multiple_of(PAGE);
         let access = libc::PROT_READ | libc::PROT_WRITE;
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        // What is shared does not count as the program's data, of which it may have no more.
+        let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
         let made = sys!(libc::SYS_mmap, 0, bytes, access, flags, u64::MAX, 0);
         let made = u64::try_from(made).ok()?;
         let given = &current().given;
@@ -290,8 +295,13 @@ fn own_is_there() -> bool {
     fd >= 0 && sys!(libc::SYS_close, fd) == 0
 }
 
-/// Whether a program loads what it is told to preload, as far as its file says.
+/// Whether a program loads what it is told to preload, as far as its file says, and its limit of data: the loader
+/// ends one that has no room for what is preloaded.
 fn fits(dir: u64, named: u64) -> bool {
+    if limit_of(libc::RLIMIT_DATA).is_some_and(|[soft, _]| soft < DATA_MIN) {
+        report::program(named);
+        return false;
+    }
     let flags = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY;
     let mut fd = sys!(libc::SYS_openat, dir, named, flags, 0);
     for _ in 0..SCRIPTS_MAX {
