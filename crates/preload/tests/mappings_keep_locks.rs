@@ -33,12 +33,16 @@ promises! {
     a_lock_lasts_as_long_as_the_mapping: runs keeps_the_lock;
     /// To close what was kept for that must not be to close a descriptor of the file, which ends the process' locks.
     the_end_of_a_mapping_ends_no_other_lock: runs keeps_the_others;
+    /// Nor must another program's start be one.
+    another_program_has_the_locks_of_what_is_mapped: runs keeps_over_exec;
 }
 
 mod tasks {
     use std::fs::{self, File};
     use std::os::fd::AsRawFd;
+    use std::os::unix::process::CommandExt;
     use std::path::PathBuf;
+    use std::process::{Command, Stdio};
 
     use super::harness::{PLACE, exits_with};
 
@@ -117,5 +121,26 @@ mod tasks {
             unsafe { libc::_exit(i32::from(locks(&open(), libc::F_SETLK))) };
         }
         assert_eq!(exits_with(child), 0);
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn keeps_over_exec() {
+        fs::write(path(), [7; 4 * PAGE]).unwrap();
+        let mut other = Command::new("cat");
+        let map_locked = || {
+            let file = open();
+            assert_eq!(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFD, 0) }, 0);
+            assert!(locks(&file, 0) && locks(&file, libc::F_SETLK));
+            map(&file, 1);
+            std::mem::forget(file);
+            Ok(())
+        };
+        unsafe { other.pre_exec(map_locked) };
+        let mut other = other.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        assert!(!locks(&open(), libc::F_SETLK));
+        drop(other.stdin.take());
+        assert!(other.wait().unwrap().success());
+        assert!(locks(&open(), libc::F_SETLK));
     }
 }

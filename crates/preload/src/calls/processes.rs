@@ -10,7 +10,7 @@ use crate::base::{guard, report};
 use crate::fds::quiet::{self, BRIEFLY, PATIENCE, Quiet};
 use crate::fds::table::{self, SHARED};
 use crate::fds::{holds, kernel, locks};
-use crate::maps::{self, giving, held};
+use crate::maps::{self, giving, held, openings};
 use crate::mounts::{self, helper, state};
 use crate::numbers::{self, limits};
 use crate::paths;
@@ -233,9 +233,10 @@ pub(crate) fn exec(number: i64, args: &Args) -> Outcome {
         held::suspend();
         mounts::leave()
     });
-    locks::set_kept_stay(true);
+    let of_mappings = openings::kept();
+    locks::set_kept_stay(true, &of_mappings);
     let result = exec_call::exec(number, &given);
-    locks::set_kept_stay(false);
+    locks::set_kept_stay(false, &of_mappings);
     let left = left.and_then(|left| {
         let left = left.free();
         held::resume();

@@ -172,8 +172,9 @@ fn unlock(file: (usize, Ino)) {
 }
 
 /// What is kept open stays when another program is run, or no longer does. Closed there it would end the locks, unless
-/// the call closes a descriptor of the program's that does so anyhow. The kernel has all descriptors by then.
-pub(crate) fn set_kept_stay(stay: bool) {
+/// the call closes a descriptor of the program's that does so anyhow. The kernel has all descriptors by then. So does what
+/// mappings keep, each with its file.
+pub(crate) fn set_kept_stay(stay: bool, of_mappings: &[((usize, Ino), i32)]) {
     if COUNT.load(Ordering::Acquire) == 0 {
         return;
     }
@@ -184,7 +185,8 @@ pub(crate) fn set_kept_stay(stay: bool) {
         }
     });
     for locked in FILES.lock().iter().filter(|locked| !ended.contains(&locked.file)) {
-        for kept in &locked.kept {
+        let of_mappings = of_mappings.iter().filter(|(file, _)| *file == locked.file);
+        for kept in locked.kept.iter().chain(of_mappings.map(|(_, kept)| kept)) {
             sys!(libc::SYS_fcntl, *kept, libc::F_SETFD, if stay { 0 } else { libc::FD_CLOEXEC });
         }
     }

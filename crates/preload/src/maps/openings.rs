@@ -4,7 +4,7 @@
 //! own stays open as long as they do. To map a page for it in the kernel's way might be to wait for oneself.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering, fence};
 
 use novale_core::Ino;
 
@@ -68,6 +68,13 @@ impl Drop for Opening {
     }
 }
 
+/// All that is kept, each with its file.
+pub(crate) fn kept() -> Vec<((usize, Ino), i32)> {
+    let Some(maps) = maps::some() else { return Vec::new() };
+    let all = maps.parts().iter().map(|part| (part.by.file, part.by.kept.load(Ordering::Relaxed)));
+    all.filter(|(_, kept)| *kept != NONE).collect()
+}
+
 fn number_of(description: &InUse) -> u32 {
     let known = description.mapped_as.load(Ordering::Relaxed);
     if known != 0 {
@@ -82,11 +89,13 @@ fn number_of(description: &InUse) -> u32 {
 /// Has the parts that a description was mapped by keep what it leads to, where it may be locked: called once it is
 /// mapped, and before the kernel locks it.
 pub(crate) fn keep(fd: i32, description: &InUse) {
+    // Of one thread that maps it and one that is to lock it, one sees what the other has noted before.
+    fence(Ordering::SeqCst);
     if !description.is(LOCKED) || !description.is(IN_KERNEL) {
         return;
     }
-    let Some(maps) = maps::some() else { return };
     let number = description.mapped_as.load(Ordering::Relaxed);
-    let parts = maps.parts().iter().filter(|part| number != 0 && part.by.number == number);
+    let Some(maps) = maps::some().filter(|_| number != 0) else { return };
+    let parts = maps.parts().iter().filter(|part| part.by.number == number);
     parts.for_each(|part| part.by.keep(fd, description));
 }
