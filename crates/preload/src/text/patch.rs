@@ -9,6 +9,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use arrayvec::ArrayVec;
+use iced_x86::{Decoder, DecoderOptions, Mnemonic};
 
 use crate::base::sys::sys;
 use crate::base::{classes, guard, vectors};
@@ -21,7 +22,7 @@ const TO_ENTRY: [u8; 9] = [0x4c, 0x8d, 0x1d, 6 + 2, 0, 0, 0, 0xff, 0x25];
 const REACH: u64 = 0x7000_0000;
 /// Bytes that one site's code takes at most.
 pub(crate) const SITE_BYTES: usize = 96;
-/// What a debugger puts over an instruction (`int3`). No site begins with one of its own.
+/// What a debugger puts over an instruction (`int3`). No site has one of its own.
 pub(crate) const BREAKPOINT: u8 = 0xcc;
 /// Bytes ahead of the code, of which the first two words are where the entries are.
 const WORDS_BYTES: u64 = 64;
@@ -292,7 +293,8 @@ pub(crate) struct Replacement {
 }
 
 /// What becomes of the site at `at`, with `old` in it, whose own code is at `code`, and the word that leads
-/// to its entry at `word`. A debugger's breakpoint stays where it is.
+/// to its entry at `word`. One with a debugger's breakpoint stays as it is: nobody knows of one in the site's code, and who
+/// takes it away writes to where it was.
 #[unsafe(link_section = ".text.novale_start")]
 pub(crate) fn replacement(
     at: u64,
@@ -302,7 +304,7 @@ pub(crate) fn replacement(
     word: u64,
 ) -> Option<Replacement> {
     let (before, rest) = old.split_at_checked(usize::from(site.at))?;
-    if old.first() == Some(&BREAKPOINT) {
+    if old.contains(&BREAKPOINT) && has_breakpoint(old) {
         return None;
     }
     let after = rest.strip_prefix(&[0x0f, 0x05])?;
@@ -318,6 +320,13 @@ pub(crate) fn replacement(
     // What no jump lies over stays: a program may go on there later, where a handler has seen it.
     over.put(old.get(over.bytes.len()..)?)?;
     Some(Replacement { code: made.bytes, over: over.bytes })
+}
+
+/// Whether an instruction is a breakpoint. The byte stands in others too.
+#[cold]
+fn has_breakpoint(site: &[u8]) -> bool {
+    let mut all = Decoder::new(64, site, DecoderOptions::NONE).into_iter();
+    all.any(|instruction| instruction.mnemonic() == Mnemonic::Int3)
 }
 
 #[cfg(test)]
@@ -339,5 +348,21 @@ mod tests {
         };
         assert_eq!(original_by(&code, 1 << 40, (0, TO_ENTRY.len() + 4), read), None);
         assert_eq!(looks.get(), 1);
+    }
+
+    /// One behind the first byte was copied to the site's code, where it ended the program.
+    #[test]
+    fn a_site_with_a_breakpoint_stays() {
+        // mov edi, [rbp - 0x34]; xor eax, eax; syscall; mov edx, eax
+        let whole = [0x8b, 0x7d, BREAKPOINT, 0x31, 0xc0, 0x0f, 0x05, 0x89, 0xc2];
+        let site = Site { start: 0, len: 9, at: 5, number: Some(0) };
+        let is_replaced =
+            |site_of: &[u8]| replacement(1 << 40, site_of, &site, 1 << 40, 1 << 40).is_some();
+        assert!(is_replaced(&whole));
+        for at in [0, 3, 5, 7] {
+            let mut broken = whole;
+            broken[at] = BREAKPOINT;
+            assert!(!is_replaced(&broken), "{at}");
+        }
     }
 }
