@@ -13,6 +13,8 @@ use crate::base::sys::sys;
 
 /// Entries of a table that are looked at.
 const ENTRIES_MAX: usize = 64 << 10;
+/// Bytes of a text that is decoded at most, and of all the others that lead into it: 0.4 s, once.
+pub(crate) const TEXT_MAX: usize = 64 << 20;
 /// Parts of one library at most; more are not looked at.
 const PARTS_MAX: usize = 16;
 
@@ -47,7 +49,7 @@ impl Data {
     }
 
     /// Hands over each part of the library, which is loaded at `base`, that is executed and is not the text at
-    /// `own`: its jumps lead into that text too. False where one can't be looked at.
+    /// `own`: its jumps lead into that text too. False where one can't be looked at, or to do so takes too long.
     #[cold]
     #[must_use]
     pub(crate) fn others(&self, base: u64, own: u64, mut each: impl FnMut(u64, &[u8])) -> bool {
@@ -55,6 +57,12 @@ impl Data {
         let mut others = parts(self.headers()).filter(is_other).peekable();
         if others.peek().is_none() {
             return true;
+        }
+        let all = || parts(self.headers()).filter(is_other);
+        let bytes = all().fold(0_u64, |sum, header| sum.saturating_add(header.p_filesz));
+        // What is executed only is not to be read.
+        if bytes > TEXT_MAX as u64 || all().any(|header| header.p_flags & libc::PF_R == 0) {
+            return false;
         }
         match self {
             Self::Loaded(_) => others.for_each(|header| {
@@ -176,5 +184,35 @@ fn search(
             .take(ENTRIES_MAX)
             .map(|distance| table.wrapping_add_signed(i64::from(i32::from_le_bytes(*distance))));
         to.extend(targets.take_while(|at| wanted.text.contains(at)).filter(is_wanted));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// To read what is executed only may be a fault, and to decode hundreds of megabytes takes seconds.
+    #[test]
+    fn a_text_that_cannot_be_looked_at_is_not() {
+        let (executed, len) = (libc::PF_R | libc::PF_X, TEXT_MAX as u64 / 2);
+        let header = |flags, at, bytes| {
+            // SAFETY: zeroes are a valid value.
+            let zeroes: Header = unsafe { std::mem::zeroed() };
+            let (p_type, p_flags) = (libc::PT_LOAD, flags);
+            Header { p_type, p_flags, p_vaddr: at, p_filesz: bytes, ..zeroes }
+        };
+        let memory = vec![0_u8; 2 * TEXT_MAX];
+        let own = header(executed, 1 << 40, len);
+        for (others, is_looked_at) in [
+            (vec![], true),
+            (vec![header(executed, 0, len), header(executed, len, len)], true),
+            (vec![header(executed, 0, len), header(executed, len, len + 1)], false),
+            (vec![header(libc::PF_X, 0, 8)], false),
+            (vec![header(libc::PF_R, 0, 4 * len)], true),
+        ] {
+            let data = Data::Loaded([vec![own], others].concat().leak());
+            let is_whole = data.others(memory.as_ptr() as u64, 1 << 40, |_, _| ());
+            assert_eq!(is_whole, is_looked_at);
+        }
     }
 }

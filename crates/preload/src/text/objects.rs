@@ -18,15 +18,13 @@ use xxhash_rust::xxh3::xxh3_128_with_seed;
 
 use crate::base::sys::{Args, Fd, Served, fail, sys};
 use crate::base::{classes, report};
-use crate::text::data::Data;
+use crate::text::data::{Data, TEXT_MAX};
 use crate::text::image::{self, BUILD_MAX, Text, Trailer};
 use crate::text::kept;
 use crate::text::patch::{self, Entry};
 use crate::text::sites::{self, Site, Sites};
 
 const PAGE: u64 = 4096;
-/// Bytes of a text that is decoded at most: 0.4 s, once.
-const TEXT_MAX: usize = 64 << 20;
 /// Bytes of a name, and of what the loader reads first of a library's dynamic part.
 const HEAD_BYTES: usize = 4096;
 /// Texts of one library at most.
