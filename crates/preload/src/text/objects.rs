@@ -253,11 +253,18 @@ fn of_file(fd: u64, offset: u64, mapped: Range<u64>) -> Option<Object> {
     Some(object)
 }
 
-/// So many bytes of a file, where it has them and a text may be as long.
+/// So many bytes of a file, where it has them, a text may be as long, and there is memory for them.
 fn read(fd: u64, offset: u64, len: u64) -> Option<Vec<u8>> {
-    let mut bytes = vec![0; usize::try_from(len).ok().filter(|len| *len <= TEXT_MAX)?];
-    let got = sys!(libc::SYS_pread64, fd, bytes.as_mut_ptr(), bytes.len(), offset);
-    (u64::try_from(got) == Ok(len)).then_some(bytes)
+    let wanted = usize::try_from(len).ok().filter(|len| *len <= TEXT_MAX)?;
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(wanted).ok()?;
+    let got = sys!(libc::SYS_pread64, fd, bytes.as_mut_ptr(), wanted, offset);
+    if u64::try_from(got) != Ok(len) {
+        return None;
+    }
+    // SAFETY: there is room for so many, and the kernel has filled them.
+    unsafe { bytes.set_len(wanted) };
+    Some(bytes)
 }
 
 /// Whether a part of a file says that the loader writes to its text (`DT_TEXTREL`).
