@@ -41,6 +41,8 @@ promises! {
     calls_of_a_library_with_its_headers_at_the_end_have_them: runs_with_the_daemon headers_at_end;
     /// What had been found in a text with a debugger's breakpoint in it was kept, and believed by all programs then.
     calls_that_a_breakpoint_once_hid_have_them: runs_with_the_daemon breakpoint;
+    /// One on a jump from the other text had the place that it leads to written over, in all programs then.
+    calls_that_a_broken_jump_leads_to_have_them: runs_with_the_daemon broken_jump;
     /// A function of four bytes was overwritten by a jump from the padding before it: who called it crashed.
     calls_without_room_have_the_descriptors_of_libc: runs_with_the_daemon without_room;
     calls_behind_much_padding_have_them: runs_with_the_daemon behind_padding;
@@ -474,6 +476,42 @@ mod tasks {
             let mut command = Command::new(&program);
             command.arg(place("broken")).envs(is_broken.then_some(("BREAK", "1")));
             succeeds(&command.output().unwrap());
+        }
+    }
+
+    /// A breakpoint on the jump of [`LED_FROM_APART`], from before the program begins.
+    const BROKEN_JUMP: &str = r#"#include <stdlib.h>
+        #include <sys/mman.h>
+        const char *which(void) { return "{which}"; }
+        extern char get_apart[];
+        __attribute__((constructor)) static void begin(void) {
+            char *page = (char *)((unsigned long)get_apart & ~4095ul);
+            if (getenv("BREAK")) {
+                mprotect(page, 4096, PROT_READ | PROT_WRITE | PROT_EXEC);
+                get_apart[5] = 0xcc;
+                mprotect(page, 4096, PROT_READ | PROT_EXEC);
+            }
+        }
+        "#;
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn broken_jump() {
+        let folder = tempfile::tempdir().unwrap();
+        // Nothing is kept of this one.
+        let source = BROKEN_JUMP.replace("{which}", folder.path().to_str().unwrap());
+        let words = [&["cc", "-shared", "-fPIC"][..], &APART].concat();
+        let source = source + LED_FROM_APART;
+        if compiled(folder.path(), "jumps.so", &words, &source).is_none() {
+            return;
+        }
+        let uses = "#include <stdlib.h>
+            long get_apart(void);
+            int main(void) { return !getenv(\"BREAK\") && get_apart() != 7; }";
+        let program = linked(folder.path(), "jumps.so", uses);
+        for is_broken in [true, false] {
+            let mut command = Command::new(&program);
+            succeeds(&command.envs(is_broken.then_some(("BREAK", "1"))).output().unwrap());
         }
     }
 

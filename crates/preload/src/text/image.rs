@@ -255,7 +255,9 @@ fn put_back(text: &Text<'_>) {
 #[cold]
 pub(crate) fn is_same(text: &[u8], file: &[u8]) -> bool {
     let mut both = text.iter().zip(file);
-    text.len() == file.len() && both.all(|(here, there)| here == there || *here == BREAKPOINT)
+    let is_like = |(here, there): (&u8, &u8)| here == there || *here == BREAKPOINT;
+    // Mostly it is, and bytes that are compared at once take a tenth.
+    text == file || (text.len() == file.len() && both.all(is_like))
 }
 
 /// The image's bytes; `None` where the library's file is another one by now.

@@ -38,6 +38,12 @@ fn folder() -> Option<&'static [u8]> {
     settings::value(Variable::Cache).filter(|folder| folder.starts_with(b"/"))
 }
 
+/// Whether a table is kept by this key.
+#[cold]
+pub(crate) fn has_place(key: &[u8]) -> bool {
+    !key.is_empty() && folder().is_some()
+}
+
 /// The table of a text as it was kept by this key; `None` without one.
 #[unsafe(link_section = ".text.novale_start")]
 pub(crate) fn read(key: &[u8]) -> Option<Sites> {

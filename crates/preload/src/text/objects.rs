@@ -441,21 +441,56 @@ impl Object {
     }
 
     /// Looks for sites in a text as its file has it: with a debugger's breakpoints in it other instructions are seen, and
-    /// what is kept is believed by every program from then on. Of one that differs otherwise nothing is kept.
+    /// what is kept is believed by every program from then on. What can't be compared is kept by what it is.
     #[cold]
     fn find(&self, text: &Range<u64>, key: &[u8]) -> Vec<Site> {
-        let there = self.in_file(text).filter(|there| image::is_same(bytes_of(text), there));
-        let (mut all, mut is_known) = (Vec::new(), true);
-        let bytes = there.as_deref().unwrap_or_else(|| bytes_of(text));
-        let is_looked_at =
-            bytes.len() <= TEXT_MAX && (self.kind == Kind::Libc || sites::may_call(bytes));
-        if let (true, Ok(offset)) = (is_looked_at, u32::try_from(text.start - self.base)) {
-            (all, is_known) = sites::find(bytes, (self.base, offset), &self.data);
+        let here = bytes_of(text);
+        // The file is read for what is kept.
+        if !kept::has_place(key) && self.kind != Kind::Libc && !sites::may_call(here) {
+            return Vec::new();
         }
-        if is_known && there.is_some() {
-            kept::write(key, &all);
+        let file = self.in_file(text);
+        // A program that the dynamic linker was called with has that one's file here.
+        let is_its_own = file.is_some() && !self.path.is_empty();
+        let there = file.filter(|there| image::is_same(here, there));
+        if let Some(there) = there {
+            let (all, is_known) = self.found(text, &there);
+            if is_known && (all.is_empty() || self.are_others_same(text)) {
+                kept::write(key, &all);
+            }
+            return all;
+        }
+        // What was written to may be different each time, and so may others that jump into it.
+        let is_told = self.texts.len() == 1 && !self.is_left && !is_its_own;
+        let own = if is_told { self.contents(text) } else { Key::new() };
+        if let Some(kept) = kept::read(&own) {
+            return kept.to_vec();
+        }
+        let (all, is_known) = self.found(text, here);
+        if is_known {
+            kept::write(&own, &all);
         }
         all
+    }
+
+    /// The sites in the bytes of a text, and whether its data could be looked at.
+    #[cold]
+    fn found(&self, text: &Range<u64>, bytes: &[u8]) -> (Vec<Site>, bool) {
+        let is_looked_at =
+            bytes.len() <= TEXT_MAX && (self.kind == Kind::Libc || sites::may_call(bytes));
+        match u32::try_from(text.start - self.base) {
+            Ok(offset) if is_looked_at => sites::find(bytes, (self.base, offset), &self.data),
+            _ => (Vec::new(), true),
+        }
+    }
+
+    /// Whether the other texts, which are looked at where they are loaded, are exactly what the file has.
+    #[cold]
+    fn are_others_same(&self, text: &Range<u64>) -> bool {
+        let is_same = |other: &Range<u64>| {
+            self.in_file(other).is_some_and(|there| bytes_of(other) == there.as_slice())
+        };
+        self.texts.iter().filter(|other| *other != text).all(is_same)
     }
 
     /// A text as its file has it.

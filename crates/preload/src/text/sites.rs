@@ -15,6 +15,7 @@ use iced_x86::{
 };
 
 use crate::text::data::{Data, Wanted};
+use crate::text::patch::BREAKPOINT;
 
 /// Bytes of a jump with a 32-bit distance.
 pub(crate) const JUMP_BYTES: usize = 5;
@@ -83,15 +84,18 @@ const NEAR: usize = 64;
 const SYSCALL: [u8; 2] = [0x0f, 0x05];
 
 /// Whether a text that is not libc's may make a system call whose number stands in it. The two bytes
-/// of the instruction are in other ones and in data by chance too.
+/// of the instruction are in other ones and in data by chance too. A debugger's breakpoint hides nothing.
 pub(crate) fn may_call(text: &[u8]) -> bool {
-    each_syscall(text).any(|at| {
+    let is_call = |two: &[u8]| matches!(two, [0x0f | BREAKPOINT, 0x05]);
+    let calls = text.windows(2).enumerate().filter(|(_, two)| is_call(two));
+    calls.map(|(at, _)| at).any(|at| {
         let before = text.get(at.saturating_sub(NEAR)..at).unwrap_or_default();
         // mov eax, NUMBER, and push NUMBER; mov rax, NUMBER as an assembler has it; xor eax, eax in both its forms,
         // and push of a small number
-        let set = |five: &[u8]| matches!(five, [0xb8 | 0x68, _, 0 | 1, 0, 0]);
-        let set_wide = |seven: &[u8]| matches!(seven, [0x48, 0xc7, 0xc0, _, 0 | 1, 0, 0]);
-        let short = |two: &[u8]| matches!(two, [0x31 | 0x33, 0xc0] | [0x6a, 0..=0x7f]);
+        let set = |five: &[u8]| matches!(five, [0xb8 | 0x68 | BREAKPOINT, _, 0 | 1, 0, 0]);
+        let set_wide =
+            |seven: &[u8]| matches!(seven, [0x48 | BREAKPOINT, 0xc7, 0xc0, _, 0 | 1, 0, 0]);
+        let short = |two: &[u8]| matches!(two, [0x31 | 0x33 | BREAKPOINT, 0xc0] | [0x6a, 0..=0x7f]);
         before.windows(5).any(set)
             || before.windows(7).any(set_wide)
             || before.windows(2).any(short)
@@ -406,6 +410,9 @@ mod tests {
             assert_eq!(numbers(&code), [Some(number)]);
         }
         assert!(!may_call(SYSCALL_RET));
+        for code in [&[BREAKPOINT, 17, 0, 0, 0, 0x0f, 0x05][..], &[0x31, 0xc0, BREAKPOINT, 0x05]] {
+            assert!(may_call(code));
+        }
     }
 
     /// The numbers of the calls in a text that is loaded behind what is pushed here, which would lead into it.
