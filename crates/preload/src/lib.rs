@@ -55,7 +55,7 @@ use crate::mounts::state;
 use crate::process::{confined, signals};
 use crate::text::objects::{self, Replaced};
 
-/// Called by the loader before anything of the program runs, its own libraries' starts included.
+/// Called by the loader before the program runs. What the starts of its own libraries do may come before.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static START: extern "C" fn(c_int, *const *const c_char, *const *const c_char) = start;

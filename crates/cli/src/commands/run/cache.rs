@@ -11,7 +11,8 @@ const ROOTS_CACHE: &str = "/var/cache";
 /// Of folders that are made for it.
 const CACHE_MODE: u32 = 0o755;
 /// What names begin with, and how many of them are kept: images of libc, one for each of its builds and of
-/// this program's, of a megabyte; tables, of each build of a library, of a few bytes to a few KB.
+/// this program's, of a megabyte; tables, of each text of a build of a library, of a few bytes to a few
+/// KB.
 const KEPT: [(&str, usize); 2] = [("text-", 8), ("calls-", 4096)];
 
 /// The user's folder for what can be made again, chosen here once for all that is started: programs set
