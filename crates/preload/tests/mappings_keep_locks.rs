@@ -39,7 +39,7 @@ promises! {
 
 mod tasks {
     use std::fs::{self, File};
-    use std::os::fd::AsRawFd;
+    use std::os::fd::{AsRawFd, IntoRawFd};
     use std::os::unix::process::CommandExt;
     use std::path::PathBuf;
     use std::process::{Command, Stdio};
@@ -133,7 +133,8 @@ mod tasks {
             assert_eq!(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFD, 0) }, 0);
             assert!(locks(&file, 0) && locks(&file, libc::F_SETLK));
             map(&file, 1);
-            std::mem::forget(file);
+            // It stays open over the exec.
+            let _number = file.into_raw_fd();
             Ok(())
         };
         unsafe { other.pre_exec(map_locked) };

@@ -13,8 +13,8 @@ use crate::base::sys::sys;
 
 /// Entries of a table that are looked at.
 const ENTRIES_MAX: usize = 64 << 10;
-/// Bytes of a text that is decoded at most, and of all the others that lead into it: 0.4 s, once.
-pub(crate) const TEXT_MAX: usize = 64 << 20;
+/// Bytes of a text that is decoded at most, and of all the others that lead into it: 0.8 s, once.
+pub(crate) const TEXT_MAX: usize = 128 << 20;
 /// Parts of one library at most; more are not looked at.
 const PARTS_MAX: usize = 16;
 
