@@ -172,7 +172,27 @@ impl Inodes {
         pages: &[PmAddr],
         used: &dyn Fn(usize) -> u64,
     ) -> Result<()> {
-        let (off, pages_off) = (arena.alloc(CHUNK_CLASS)?, arena.alloc_table(PAGES_WORDS_LOG2)?);
+        let room = Self::room_for(arena, &self.table(arena)?[MAP], chunk)?;
+        self.install_in(arena, (chunk, room), media_table, pages, used)
+    }
+
+    /// Memory for a chunk and for its pages, and its place in the map.
+    fn room_for(arena: &Arena, map: &AtomicU64, chunk: u64) -> Result<[Off; 2]> {
+        Radix::new(map).reserve(arena, chunk, 1)?;
+        let off = arena.alloc(CHUNK_CLASS)?;
+        let pages_off = arena.alloc_table(PAGES_WORDS_LOG2);
+        let pages_off = pages_off.inspect_err(|_full| arena.free(CHUNK_CLASS, off))?;
+        Ok([off, pages_off])
+    }
+
+    fn install_in(
+        &self,
+        arena: &Arena,
+        (chunk, [off, pages_off]): (u64, [Off; 2]),
+        media_table: PmAddr,
+        pages: &[PmAddr],
+        used: &dyn Fn(usize) -> u64,
+    ) -> Result<()> {
         let words = arena.block::<CHUNK_WORDS>(off)?;
         words[TABLE].store(media_table.raw(), Ordering::Relaxed);
         words[PAGES].store(pages_off.raw(), Ordering::Relaxed);
@@ -384,7 +404,12 @@ impl Inodes {
         if !page.is_null() && env.allocator.is_lost(env.arena, page) {
             return Err(Error::Lost(page));
         }
-        let new = take_zeroed(env, pm, 1 + u64::from(page.is_null()))?;
+        // Before anything is stored: what media has that the session does not know would not be saved.
+        let room = Self::room_for(env.arena, &self.table(env.arena)?[MAP], chunk)?;
+        let new = take_zeroed(env, pm, 1 + u64::from(page.is_null())).inspect_err(|_why| {
+            env.arena.free(CHUNK_CLASS, room[0]);
+            env.arena.free_table(PAGES_WORDS_LOG2, room[1]);
+        })?;
         let table = page_at(&new, 0);
         let name = |at: PmAddr, page: PmAddr, pending: Flushed| {
             let word = pm.store_u64(at, page.raw(), Purpose::Inode);
@@ -401,7 +426,7 @@ impl Inodes {
             name(page.add(lower * 8), table, named);
         }
         nothing_lost(pm, health)?;
-        self.install(env.arena, chunk, table, &[], &|_| 0)
+        self.install_in(env.arena, (chunk, room), table, &[], &|_| 0)
     }
 }
 
@@ -514,13 +539,60 @@ fn take_zeroed(env: &PageSource<'_>, pm: &Pm, pages: u64) -> Result<Extents> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use novale_pm::PmOptions;
 
     use super::*;
-    use crate::base::types::{Ctx, Node};
+    use crate::base::exec::Serial;
+    use crate::base::types::{Ctx, NewInode, Node};
     use crate::fixture::{CTX, FILE, MB, empty, open};
+    use crate::fs::{Fs, OpenOptions};
     use crate::op::call::OpKind;
-    use crate::{MkfsOptions, mkfs};
+    use crate::{MkfsOptions, check, mkfs};
+
+    /// Memory was refused once the next chunk's table was named on media, which the session did not know then: what a
+    /// clean close saved was not of the pool, and each further try lost a page.
+    #[test]
+    fn a_chunk_that_there_is_no_memory_for_is_not_on_media() {
+        const NONE: u64 = u64::MAX;
+        let left = Arc::new(AtomicU64::new(NONE));
+        let pm = Pm::anonymous(&[64 * MB], &PmOptions::default()).unwrap();
+        mkfs(&pm, &MkfsOptions::numbered(1, 1)).unwrap();
+        let arena = Arena::anonymous(64 * MB).unwrap();
+        let grants = left.clone();
+        // Behind as many as are left all are refused.
+        let is_granted = move || match grants.load(Ordering::Relaxed) {
+            0 => false,
+            NONE => true,
+            left => {
+                grants.store(left - 1, Ordering::Relaxed);
+                true
+            }
+        };
+        assert!(arena.set_grant_probe(Box::new(is_granted)));
+        let fs = Fs::open(pm, arena, &OpenOptions::default(), &Serial, &|_| ()).unwrap();
+        let create = |directory: Node, number: u64| {
+            fs.create(&CTX, directory, format!("f{number}").as_bytes(), &FILE).map(|made| made.ino)
+        };
+        let count = || fs.inodes.chunk_count(fs.arena()).unwrap();
+        (0..8100).for_each(|number| _ = create(Node::ROOT, number).unwrap());
+        let new = NewInode { kind: novale_layout::FileKind::Directory, ..FILE };
+        let few = Node::current(fs.create(&CTX, Node::ROOT, b"few", &new).unwrap().ino);
+        let mut next = 0;
+        while count() == 1 {
+            let made = (0..200).any(|granted| {
+                left.store(granted, Ordering::Relaxed);
+                let created = create(few, next);
+                left.store(NONE, Ordering::Relaxed);
+                created.is_ok()
+            });
+            assert!(made, "file {next}");
+            next += 1;
+        }
+        fs.close().unwrap();
+        assert_eq!(check(fs.pm(), &Serial, &|_| ()).unwrap().findings, vec![]);
+    }
 
     /// More numbers were given back while all lanes were in use than there had been when the pool was
     /// opened: the part of the count that stands beside the lanes' went below zero, and `df -i` showed
