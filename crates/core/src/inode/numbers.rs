@@ -405,10 +405,10 @@ impl Inodes {
             return Err(Error::Lost(page));
         }
         // Before anything is stored: what media has that the session does not know would not be saved.
-        let room = Self::room_for(env.arena, &self.table(env.arena)?[MAP], chunk)?;
+        let memory = Self::room_for(env.arena, &self.table(env.arena)?[MAP], chunk)?;
         let new = take_zeroed(env, pm, 1 + u64::from(page.is_null())).inspect_err(|_why| {
-            env.arena.free(CHUNK_CLASS, room[0]);
-            env.arena.free_table(PAGES_WORDS_LOG2, room[1]);
+            env.arena.free(CHUNK_CLASS, memory[0]);
+            env.arena.free_table(PAGES_WORDS_LOG2, memory[1]);
         })?;
         let table = page_at(&new, 0);
         let name = |at: PmAddr, page: PmAddr, pending: Flushed| {
@@ -426,7 +426,7 @@ impl Inodes {
             name(page.add(lower * 8), table, named);
         }
         nothing_lost(pm, health)?;
-        self.install_in(env.arena, (chunk, room), table, &[], &|_| 0)
+        self.install_in(env.arena, (chunk, memory), table, &[], &|_| 0)
     }
 }
 
