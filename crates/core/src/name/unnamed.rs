@@ -30,7 +30,7 @@ use crate::inode::words::ParentWord;
 use crate::log::covered::no_entries_crc;
 use crate::map::hold::HoldId;
 use crate::name::create::{Fresh, new_inode};
-use crate::op::call::{Call, OpKind, with_memory};
+use crate::op::call::{Call, OpKind};
 use crate::op::commit::{Owing, Part};
 use crate::op::lock::Locked;
 use crate::op::quota::UsageChange;
@@ -52,7 +52,7 @@ impl Fs {
         new: &NewInode<'_>,
         how: Unnamed,
     ) -> Result<Attr> {
-        with_memory(|| self.make_unnamed(ctx, dir, new, how, None))
+        self.make_unnamed(ctx, dir, new, how, None)
     }
 
     /// As [`Fs::create_unnamed`], with a hold as [`Fs::open_hold`] takes one in place of the one that is nobody's: it
@@ -68,7 +68,7 @@ impl Fs {
         how: Unnamed,
     ) -> Result<(Attr, HoldId)> {
         let slot = self.take_slot(ctx)?;
-        match with_memory(|| self.make_unnamed(ctx, dir, new, how, Some(slot))) {
+        match self.make_unnamed(ctx, dir, new, how, Some(slot)) {
             Ok(attr) => Ok((attr, HoldId::new(&self.client.info(), attr.ino, slot))),
             Err(error) => {
                 self.give_slot(ctx, slot);
