@@ -332,6 +332,41 @@ fn one_that_was_taken_away_in_part_is_taken_away_by_the_same_call() {
     novale(&["check", &slot]).ok();
 }
 
+/// A directory that was moved while a call that ended midway had its contents counted, and not itself, kept those
+/// counting for a tree that was gone, wherever it lay by then.
+#[test]
+fn what_counts_for_a_tree_from_elsewhere_counts_for_what_holds_it_once_it_is_taken_away() {
+    let Some(scratch) = Scratch::for_mount("counts_from_elsewhere") else { return };
+    let _alone = alone();
+    let slot = scratch.pool();
+    novale(&["mount", &slot, &scratch.dir()]).ok();
+    let [outer, tree, free] = ["outer", "outer/tree", "free"].map(|name| scratch.in_dir(name));
+    let moved = [outer.join("moved"), free.join("moved")];
+    fs::create_dir_all(&tree).unwrap();
+    for dir in &moved {
+        fs::create_dir_all(dir.join("below/deep")).unwrap();
+        fs::write(dir.join("below/deep/file"), b"x").unwrap();
+    }
+    let [outer_shown, tree_shown] = [&outer, &tree].map(|dir| dir.display().to_string());
+    for dir in [&tree_shown, &outer_shown] {
+        novale(&["quota", "set", "--inodes", "100", dir]).ok();
+    }
+    let (own, around) = (tree_of(&tree), tree_of(&outer));
+    for path in moved
+        .iter()
+        .flat_map(|dir| ["below", "below/deep", "below/deep/file"].map(|name| dir.join(name)))
+    {
+        lsetxattr(&path, PROJECT, own.to_string().as_bytes(), XattrFlags::empty()).unwrap();
+    }
+    novale(&["quota", "clear", &tree_shown]).ok();
+    let root = scratch.in_dir("");
+    assert_eq!((counting(&root, own), counting(&outer, around)), (0, 5));
+    assert_eq!(counting(&free, 0), 4);
+    novale(&["quota", "clear", &tree_shown]).refused(1, &["not the top"]);
+    novale(&["umount", &scratch.dir()]).ok();
+    novale(&["check", &slot]).ok();
+}
+
 #[test]
 fn trees_in_trees_count_for_themselves() {
     let Some(scratch) = Scratch::for_mount("trees_in_trees_count_for_themselves") else { return };

@@ -61,7 +61,7 @@ fn set(args: &QuotaSetArgs) -> Result<()> {
         top.put(PROJECT, &own.to_string())?;
     }
     // What is made meanwhile is in the tree.
-    let moved = move_below(&top, &alone, (before, own));
+    let moved = move_below(&top, &alone, before, Goal::Tree(own));
     let old = top.quota()?;
     let pages = args.space.map_or(old.pages_max, |limit| limit.0.div_ceil(PAGE));
     let inodes = args.inodes.map_or(old.inodes_max, |limit| limit.0);
@@ -90,10 +90,16 @@ fn clear(args: &QuotaClearArgs) -> Result<()> {
     }
     // What is made meanwhile is in the tree around. What was renamed meanwhile may have been passed by.
     for _ in 0..ROUNDS_MAX {
-        move_below(&top, &alone, (own, around))?;
+        move_below(&top, &alone, own, Goal::Tree(around))?;
         if !top.has_any(own)? {
             return Ok(());
         }
+    }
+    // What lies elsewhere: it was moved there with a directory that counted for the tree around already.
+    let highest = top.highest()?;
+    move_below(&highest, &highest.alone()?, own, Goal::OfHolder)?;
+    if !top.has_any(own)? {
+        return Ok(());
     }
     remark!(
         "novale: {}: something counts for the tree still, a removed file that is open or what was moved meanwhile: the \
@@ -103,21 +109,31 @@ fn clear(args: &QuotaClearArgs) -> Result<()> {
     Ok(())
 }
 
-/// Makes all below `top` that counts for tree `from` count for `to`; other trees are left alone.
+/// What is to count for another tree is to count for.
+#[derive(Debug, Clone, Copy)]
+enum Goal {
+    Tree(u32),
+    /// What the directory that it lies in counts for.
+    OfHolder,
+}
+
+/// Makes all below `top` that counts for tree `from` count for another one; other trees are left alone.
 ///
 /// It goes from directory to directory and back: a whole path may be longer than one can be, and lead elsewhere by then.
 /// What lies in a directory of the tree and does not count for it keeps its name there. So a directory is opened before
 /// it is made to count, and what is in it listed after that; and it is gone on with in what is open, wherever it was
 /// moved. What is mounted below it is no part of it, and hides nothing.
-fn move_below(top: &Top<'_>, alone: &OwnedFd, (from, to): (u32, u32)) -> Result<()> {
+fn move_below(top: &Top<'_>, alone: &OwnedFd, from: u32, goal: Goal) -> Result<()> {
     let mut done = Count::new("inodes counted");
     let shown = || top.path.display().to_string();
     let here = open_directory(alone, ".", OFlags::empty()).with_context(shown)?;
-    let mut levels = vec![Level::moved(here, (from, to), &mut done).with_context(shown)?];
-    let top_ino = levels.first().map(|level| level.ino);
+    let first = Level::moved(here, (from, goal), &mut done).with_context(shown)?;
+    let top_ino = first.as_ref().map(|level| level.ino);
+    let mut levels: Vec<Level> = first.into_iter().collect();
     while let Some(level) = levels.last_mut() {
+        let trees = (from, level.tree);
         let Some(name) = level.directories.pop() else {
-            if level.has_left_out((from, to)).with_context(shown)? {
+            if level.has_left_out(trees).with_context(shown)? {
                 continue;
             }
             let left = levels.pop();
@@ -132,9 +148,10 @@ fn move_below(top: &Top<'_>, alone: &OwnedFd, (from, to): (u32, u32)) -> Result<
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => continue,
             Err(error) => return Err(error).with_context(|| under(top.path, &name)),
         };
-        if is_taken_in(&below, (from, to), top_ino).with_context(|| under(top.path, &name))? {
-            let level = Level::moved(below, (from, to), &mut done);
-            levels.push(level.with_context(|| under(top.path, &name))?);
+        let is_in = is_taken_in(&below, trees, top_ino).with_context(|| under(top.path, &name))?;
+        if is_in || matches!(goal, Goal::OfHolder) {
+            let level = Level::moved(below, (from, goal), &mut done);
+            levels.extend(level.with_context(|| under(top.path, &name))?);
             if let Some(far) = levels.len().checked_sub(OPEN_MAX) {
                 levels.get_mut(far).into_iter().for_each(|level| level.here = None);
             }
@@ -162,6 +179,8 @@ fn is_taken_in(dir: &OwnedFd, (from, to): (u32, u32), top: Option<u64>) -> Resul
 /// A directory on the way down.
 struct Level {
     ino: u64,
+    /// What is in it is to count for this tree.
+    tree: u32,
     /// None where so many are open below it.
     here: Option<OwnedFd>,
     /// Those in it that are still to be gone into.
@@ -171,11 +190,16 @@ struct Level {
 }
 
 impl Level {
-    /// Moves what is in a directory, but for directories.
-    fn moved(here: OwnedFd, trees: (u32, u32), done: &mut Count) -> Result<Self> {
-        let directories = Self::listed(&here, trees, done)?;
+    /// Moves what is in a directory, but for directories; none where it is gone.
+    fn moved(here: OwnedFd, (from, goal): (u32, Goal), done: &mut Count) -> Result<Option<Self>> {
+        let tree = match goal {
+            Goal::Tree(tree) => Some(tree),
+            Goal::OfHolder => gone_is_none(project(&place_of(&here).join(".")))?,
+        };
+        let Some(tree) = tree else { return Ok(None) };
+        let directories = Self::listed(&here, (from, tree), done)?;
         let ino = fstat(&here)?.st_ino;
-        Ok(Self { ino, here: Some(here), directories, listings: LISTINGS_MAX })
+        Ok(Some(Self { ino, tree, here: Some(here), directories, listings: LISTINGS_MAX }))
     }
 
     /// Looks for directories that do not count yet though all were gone into, as one that came while it was listed.
@@ -283,6 +307,24 @@ impl<'a> Top<'a> {
         open_tree(&self.open, "", flags)
             .context("the kernel does not show it without what is mounted below it (open_tree)")
             .with_context(|| self.path.display().to_string())
+    }
+
+    /// The highest directory above it that is seen of the mount.
+    fn highest(&self) -> Result<Self> {
+        let shown = || self.path.display().to_string();
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let up = |from: &OwnedFd| openat(from, "..", flags, Mode::empty()).with_context(shown);
+        let (mut open, mut above) =
+            (openat(&self.open, ".", flags, Mode::empty())?, up(&self.open)?);
+        loop {
+            let (here, next) =
+                (fstat(&open).with_context(shown)?, fstat(&above).with_context(shown)?);
+            if here.st_dev != next.st_dev || here.st_ino == next.st_ino {
+                return Ok(Self { path: self.path, open });
+            }
+            let higher = up(&above)?;
+            open = std::mem::replace(&mut above, higher);
+        }
     }
 
     /// The number of the tree that hangs from a directory: the directory's own.
