@@ -222,12 +222,6 @@ fn failed_word(has_failed: bool) -> &'static str {
     }
 }
 
-/// Whether there may be bytes that the pool does not have, where nobody uses it.
-fn has_left_behind(found: &Found) -> bool {
-    // What can't be looked at just now may have some.
-    found.arena().is_ok_and(|arena| arena.has_left_behind().unwrap_or(true))
-}
-
 /// The processes that use the pool, as far as that can be seen.
 fn clients(found: &Found) -> Vec<u32> {
     found.arena().and_then(|arena| Ok(arena.live_clients()?)).unwrap_or_default()
@@ -275,7 +269,7 @@ fn facts(found: &Found) -> Result<PoolFacts> {
         lanes: info.lanes,
         session: info.session,
         clean: info.clean,
-        buffered_left: clients.is_empty() && has_left_behind(found),
+        buffered_left: clients.is_empty() && found.may_have_left_behind(),
         bad_copies: info.bad_copies.clone(),
         features_compat,
         features_ro_compat,

@@ -311,20 +311,25 @@ impl<'a> Top<'a> {
 
     /// The highest directory above it that is seen of the mount.
     fn highest(&self) -> Result<Self> {
-        let shown = || self.path.display().to_string();
         let flags = OFlags::PATH | OFlags::CLOEXEC;
-        let up = |from: &OwnedFd| openat(from, "..", flags, Mode::empty()).with_context(shown);
-        let (mut open, mut above) =
-            (openat(&self.open, ".", flags, Mode::empty())?, up(&self.open)?);
-        loop {
-            let (here, next) =
-                (fstat(&open).with_context(shown)?, fstat(&above).with_context(shown)?);
-            if here.st_dev != next.st_dev || here.st_ino == next.st_ino {
-                return Ok(Self { path: self.path, open });
-            }
-            let higher = up(&above)?;
-            open = std::mem::replace(&mut above, higher);
+        let here = openat(&self.open, ".", flags, Mode::empty());
+        let mut top =
+            Self { path: self.path, open: here.with_context(|| self.path.display().to_string())? };
+        while let Some(above) = top.above()? {
+            top = above;
         }
+        Ok(top)
+    }
+
+    /// The directory that this one lies in; none above the top of a mount.
+    fn above(&self) -> Result<Option<Self>> {
+        let shown = || self.path.display().to_string();
+        let here = fstat(&self.open).with_context(shown)?;
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let above = openat(&self.open, "..", flags, Mode::empty()).with_context(shown)?;
+        let found = fstat(&above).with_context(shown)?;
+        let is_top = here.st_dev != found.st_dev || here.st_ino == found.st_ino;
+        Ok((!is_top).then_some(Self { path: self.path, open: above }))
     }
 
     /// The number of the tree that hangs from a directory: the directory's own.
@@ -336,14 +341,7 @@ impl<'a> Top<'a> {
 
     /// The tree that a directory lies in, its own left aside; none above the top of a mount.
     fn tree_around(&self) -> Result<u32> {
-        let shown = || self.path.display().to_string();
-        let here = fstat(&self.open).with_context(shown)?;
-        let flags = OFlags::PATH | OFlags::CLOEXEC;
-        let above = openat(&self.open, "..", flags, Mode::empty()).with_context(shown)?;
-        let above = Top { path: self.path, open: above };
-        let found = fstat(&above.open).with_context(shown)?;
-        let is_top = here.st_dev != found.st_dev || here.st_ino == found.st_ino;
-        if is_top { Ok(0) } else { above.project() }
+        self.above()?.map_or(Ok(0), |above| above.project())
     }
 
     fn project(&self) -> Result<u32> {

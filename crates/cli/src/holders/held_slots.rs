@@ -92,10 +92,8 @@ impl HeldSlots {
         // A slot that was to leave has been erased as the pool was closed.
         paths.retain(|path| !slots::is_gone(path));
         let Ok(found) = slots::find(&paths) else { return Some(LeftOpen::NotReadable) };
-        // What can't be looked at just now may have some.
-        let has_buffered =
-            || found.arena().is_ok_and(|arena| arena.has_left_behind().unwrap_or(true));
-        (!found.info.clean).then(|| LeftOpen::NotClean { has_buffered: has_buffered() })
+        (!found.info.clean)
+            .then(|| LeftOpen::NotClean { has_buffered: found.may_have_left_behind() })
     }
 
     fn paths(&self) -> Vec<PathBuf> {

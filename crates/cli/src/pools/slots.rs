@@ -51,6 +51,12 @@ impl Found {
         Ok(ArenaFile::new(self.info.uuid, &slot)?)
     }
 
+    /// Whether there may be bytes that the pool does not have, where nobody uses it.
+    pub(crate) fn may_have_left_behind(&self) -> bool {
+        // What can't be looked at just now may have some.
+        self.arena().is_ok_and(|arena| arena.has_left_behind().unwrap_or(true))
+    }
+
     /// Whether all slots are there.
     pub(crate) fn is_whole(&self) -> bool {
         self.paths.len() == self.places.len()
