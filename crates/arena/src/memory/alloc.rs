@@ -87,7 +87,7 @@ impl Arena {
     /// [`Full`] if the segment or its file system has no more room.
     #[inline]
     pub fn alloc(&self, class: Class) -> Result<Off, Full> {
-        self.take(class.id, u64::from(class.words), true)
+        self.take(class.id, u64::from(class.words), true, false)
     }
 
     /// The same for what one user may have any number of: the last eighth of fresh memory is kept from it.
@@ -95,11 +95,7 @@ impl Arena {
     /// # Errors
     /// [`Full`] if there is no more.
     pub(crate) fn alloc_sparing(&self, class: Class) -> Result<Off, Full> {
-        let (words, (head, ..)) = (u64::from(class.words), self.class_line(class.id));
-        if self.is_short() && low32(head.load(Acquire)) == 0 {
-            return self.borrow(class.id, words).ok_or_else(|| self.full(class.bytes()));
-        }
-        self.alloc(class)
+        self.take(class.id, u64::from(class.words), true, true)
     }
 
     /// Takes a block as its last user left it (a fresh one: all 0), but for its last word, which is
@@ -109,7 +105,7 @@ impl Arena {
     /// [`Full`] if the segment or its file system has no more room.
     #[inline]
     pub fn alloc_uncleared(&self, class: Class) -> Result<Off, Full> {
-        self.take(class.id, u64::from(class.words), false)
+        self.take(class.id, u64::from(class.words), false, false)
     }
 
     /// Gives a block back, for other blocks of its class. A client that still reads it sees its words
@@ -125,7 +121,7 @@ impl Arena {
     /// [`Full`] if the segment or its file system has no more room.
     pub fn alloc_table(&self, log2_words: u32) -> Result<Off, Full> {
         match table_class(log2_words) {
-            Some((id, words)) => self.take(id, words, true),
+            Some((id, words)) => self.take(id, words, true, false),
             None => Err(self.full(u64::MAX)),
         }
     }
@@ -157,7 +153,7 @@ impl Arena {
     }
 
     #[inline]
-    fn take(&self, id: u8, words: u64, clear: bool) -> Result<Off, Full> {
+    fn take(&self, id: u8, words: u64, clear: bool, spares: bool) -> Result<Off, Full> {
         if !self.grants() {
             return Err(self.full(words.saturating_mul(8)));
         }
@@ -166,7 +162,7 @@ impl Arena {
             return self.bump(words);
         }
         let Some((off, block)) = self.pop(head, words) else {
-            return self.take_beside(id, words);
+            return self.take_beside(id, words, spares);
         };
         free.fetch_sub(1, Relaxed);
         if clear {
@@ -247,11 +243,17 @@ impl Arena {
     }
 
     /// Takes a block of a class that has none, all 0: fresh memory, or what other classes have. The last fresh memory is
-    /// for what no free block is large enough for.
+    /// for what no free block is large enough for, and not for who `spares` it.
     #[cold]
-    fn take_beside(&self, id: u8, words: u64) -> Result<Off, Full> {
-        let lent = if self.is_short() { self.borrow(id, words) } else { None };
-        lent.map_or_else(|| self.bump(words), Ok).or_else(|full| self.borrow(id, words).ok_or(full))
+    fn take_beside(&self, id: u8, words: u64, spares: bool) -> Result<Off, Full> {
+        let is_short = self.is_short();
+        if is_short && let Some(lent) = self.borrow(id, words) {
+            return Ok(lent);
+        }
+        if is_short && spares {
+            return Err(self.full(words * 8));
+        }
+        self.bump(words).or_else(|full| self.borrow(id, words).ok_or(full))
     }
 
     /// Takes a part of a free block of another class for good, which is all 0 then; the rest of it is free in the new

@@ -2,8 +2,9 @@
 //!
 //! CLOCK eviction: each operation that begins under pressure, before it has any lock, sweeps a few views
 //! and drops the contents (page index, name table) of those not used since the last sweep, or of others
-//! where there are none. One before which memory was refused sweeps many. The next user builds them again from the log. The block goes too, unless the
-//! inode is held or is a directory, whose parent the block alone knows.
+//! where there are none. One before which memory was refused sweeps many. The next user builds them again
+//! from the log. The block goes too, unless the inode is held or is a directory, whose parent the block
+//! alone knows.
 //!
 //! Readers have no lock: they see the counter move, or a block that is another inode's or nobody's.
 //! Blocks are used again for views alone, keep their counter and their lock word, and say whose they

@@ -172,13 +172,13 @@ impl Inodes {
         pages: &[PmAddr],
         used: &dyn Fn(usize) -> u64,
     ) -> Result<()> {
-        let room = Self::room_for(arena, &self.table(arena)?[MAP], chunk)?;
+        let room = self.room_for(arena, chunk)?;
         self.install_in(arena, (chunk, room), media_table, pages, used)
     }
 
     /// Memory for a chunk and for its pages, and its place in the map.
-    fn room_for(arena: &Arena, map: &AtomicU64, chunk: u64) -> Result<[Off; 2]> {
-        Radix::new(map).reserve(arena, chunk, 1)?;
+    fn room_for(&self, arena: &Arena, chunk: u64) -> Result<[Off; 2]> {
+        Radix::new(&self.table(arena)?[MAP]).reserve(arena, chunk, 1)?;
         let off = arena.alloc(CHUNK_CLASS)?;
         let pages_off = arena.alloc_table(PAGES_WORDS_LOG2);
         let pages_off = pages_off.inspect_err(|_full| arena.free(CHUNK_CLASS, off))?;
@@ -405,7 +405,7 @@ impl Inodes {
             return Err(Error::Lost(page));
         }
         // Before anything is stored: what media has that the session does not know would not be saved.
-        let memory = Self::room_for(env.arena, &self.table(env.arena)?[MAP], chunk)?;
+        let memory = self.room_for(env.arena, chunk)?;
         let new = take_zeroed(env, pm, 1 + u64::from(page.is_null())).inspect_err(|_why| {
             env.arena.free(CHUNK_CLASS, memory[0]);
             env.arena.free_table(PAGES_WORDS_LOG2, memory[1]);

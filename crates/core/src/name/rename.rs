@@ -99,25 +99,15 @@ impl Fs {
         mode: RenameMode,
         judged: [Judged; 2],
     ) -> Result<()> {
-        with_memory(|| {
-            let (from, to) = ((parent, name), (new_parent, new_name));
-            self.rename_once(ctx, from, to, mode, judged)
-        })
-    }
-
-    fn rename_once(
-        &self,
-        ctx: &Ctx,
-        (parent, name): (Node, &[u8]),
-        (new_parent, new_name): (Node, &[u8]),
-        mode: RenameMode,
-        judged: [Judged; 2],
-    ) -> Result<()> {
         dir::check_name(name)?;
         dir::check_name(new_name)?;
-        let call = self.begin(OpKind::Rename, ctx)?;
         let [from, to] = [(parent, name, judged[0]), (new_parent, new_name, judged[1])]
             .map(|(parent, name, judged)| Side { parent, name, judged });
+        with_memory(|| self.rename_once(ctx, from, to, mode))
+    }
+
+    fn rename_once(&self, ctx: &Ctx, from: Side<'_>, to: Side<'_>, mode: RenameMode) -> Result<()> {
+        let call = self.begin(OpKind::Rename, ctx)?;
         let mut stale = [Stale::default(), Stale::default()];
         for _ in 0..NAME_TRIES {
             let pair = self.find_pair(&call, from, to)?;
