@@ -1,5 +1,9 @@
 //! A small pool in plain memory for the tests inside this crate.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
 use novale_arena::Arena;
 use novale_layout::{FileKind, Ino};
 use novale_pm::{Pm, PmOptions};
@@ -18,6 +22,28 @@ pub(crate) const MB: u64 = 1 << 20;
 pub(crate) fn open(pm: Pm) -> Fs {
     let arena = Arena::anonymous(16 * MB).unwrap();
     Fs::open(pm, arena, &OpenOptions::default(), &Serial, &|_| {}).unwrap()
+}
+
+/// No allocation is refused.
+pub(crate) const NONE: u64 = u64::MAX;
+
+/// The file system on a pool; behind as many allocations as `granted` says one is refused, or all are where that lasts.
+pub(crate) fn open_refusing(pm: Pm, granted: &Arc<AtomicU64>, lasts: bool) -> Fs {
+    let arena = Arena::anonymous(16 * MB).unwrap();
+    let granted = granted.clone();
+    let grants = move || match granted.load(Relaxed) {
+        NONE => true,
+        0 => {
+            granted.store(if lasts { 0 } else { NONE }, Relaxed);
+            false
+        }
+        left => {
+            granted.store(left - 1, Relaxed);
+            true
+        }
+    };
+    assert!(arena.set_grant_probe(Box::new(grants)));
+    Fs::open(pm, arena, &OpenOptions::default(), &Serial, &|_| ()).unwrap()
 }
 
 /// An empty file system with so many lanes.

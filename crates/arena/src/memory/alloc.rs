@@ -155,6 +155,7 @@ impl Arena {
     #[inline]
     fn take(&self, id: u8, words: u64, clear: bool, spares: bool) -> Result<Off, Full> {
         if !self.grants() {
+            self.note_refusal();
             return Err(self.full(words.saturating_mul(8)));
         }
         let (head, size, free) = self.class_line(id);
@@ -250,10 +251,10 @@ impl Arena {
         if is_short && let Some(lent) = self.borrow(id, words) {
             return Ok(lent);
         }
-        if is_short && spares {
-            return Err(self.full(words * 8));
-        }
-        self.bump(words).or_else(|full| self.borrow(id, words).ok_or(full))
+        let fresh = if is_short && spares { Err(self.full(words * 8)) } else { self.bump(words) };
+        fresh
+            .or_else(|full| self.borrow(id, words).ok_or(full))
+            .inspect_err(|_full| self.note_refusal())
     }
 
     /// Takes a part of a free block of another class for good, which is all 0 then; the rest of it is free in the new
@@ -316,7 +317,6 @@ impl Arena {
     }
 
     fn full(&self, asked: u64) -> Full {
-        self.note_refusal();
         Full { asked, used: self.used_bytes(), limit: self.max_bytes() }
     }
 }

@@ -546,8 +546,7 @@ mod tests {
     use super::*;
     use crate::base::exec::Serial;
     use crate::base::types::{Ctx, NewInode, Node};
-    use crate::fixture::{CTX, FILE, MB, empty, open};
-    use crate::fs::{Fs, OpenOptions};
+    use crate::fixture::{CTX, FILE, MB, NONE, empty, open, open_refusing};
     use crate::op::call::OpKind;
     use crate::{MkfsOptions, check, mkfs};
 
@@ -555,23 +554,10 @@ mod tests {
     /// clean close saved was not of the pool, and each further try lost a page.
     #[test]
     fn a_chunk_that_there_is_no_memory_for_is_not_on_media() {
-        const NONE: u64 = u64::MAX;
         let left = Arc::new(AtomicU64::new(NONE));
         let pm = Pm::anonymous(&[64 * MB], &PmOptions::default()).unwrap();
         mkfs(&pm, &MkfsOptions::numbered(1, 1)).unwrap();
-        let arena = Arena::anonymous(64 * MB).unwrap();
-        let grants = left.clone();
-        // Behind as many as are left all are refused.
-        let is_granted = move || match grants.load(Ordering::Relaxed) {
-            0 => false,
-            NONE => true,
-            left => {
-                grants.store(left - 1, Ordering::Relaxed);
-                true
-            }
-        };
-        assert!(arena.set_grant_probe(Box::new(is_granted)));
-        let fs = Fs::open(pm, arena, &OpenOptions::default(), &Serial, &|_| ()).unwrap();
+        let fs = open_refusing(pm, &left, true);
         let create = |directory: Node, number: u64| {
             fs.create(&CTX, directory, format!("f{number}").as_bytes(), &FILE).map(|made| made.ino)
         };

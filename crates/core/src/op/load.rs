@@ -297,34 +297,15 @@ mod tests {
     use novale_pm::PmOptions;
 
     use super::*;
-    use crate::base::exec::Serial;
     use crate::base::types::{NewInode, Node};
-    use crate::fixture::{CTX, FILE, MB};
-    use crate::fs::{Fs, OpenOptions};
+    use crate::fixture::{CTX, FILE, MB, NONE, open_refusing};
     use crate::op::call::OpKind;
     use crate::{MkfsOptions, mkfs};
 
     const NAMES: u64 = 300;
-    /// No allocation is refused.
-    const NONE: u64 = u64::MAX;
 
     fn name(number: u64) -> Vec<u8> {
         format!("name {number}").into_bytes()
-    }
-
-    /// The file system on a pool; behind as many allocations as `granted` says one is refused.
-    fn open_refusing(pm: Pm, granted: &Arc<AtomicU64>) -> Fs {
-        let arena = Arena::anonymous(16 * MB).unwrap();
-        let granted = granted.clone();
-        let grants = move || {
-            let left = granted.load(Ordering::Relaxed);
-            if left != NONE {
-                granted.store(left.wrapping_sub(1), Ordering::Relaxed);
-            }
-            left != 0
-        };
-        assert!(arena.set_grant_probe(Box::new(grants)));
-        Fs::open(pm, arena, &OpenOptions::default(), &Serial, &|_| ()).unwrap()
     }
 
     /// Memory is refused in the middle of a directory's first load. What had been entered by then stayed, and
@@ -334,7 +315,7 @@ mod tests {
         let granted = Arc::new(AtomicU64::new(NONE));
         let pm = Pm::anonymous(&[8 * MB], &PmOptions::default()).unwrap();
         mkfs(&pm, &MkfsOptions::numbered(1, 1)).unwrap();
-        let mut fs = open_refusing(pm, &granted);
+        let mut fs = open_refusing(pm, &granted, false);
         let new = NewInode { kind: FileKind::Directory, ..FILE };
         let dir = fs.create(&CTX, Node::ROOT, b"d", &new).unwrap().ino;
         let node = Node::current(dir);
@@ -343,7 +324,7 @@ mod tests {
         }
         for refused in 0..NAMES {
             fs.close().unwrap();
-            fs = open_refusing(fs.into_pm(), &granted);
+            fs = open_refusing(fs.into_pm(), &granted, false);
             granted.store(refused, Ordering::Relaxed);
             let call = fs.begin_read(OpKind::Load, &CTX).unwrap();
             let loaded = fs.lock(&call, dir).map(drop);
