@@ -13,12 +13,13 @@ use std::cell::Cell;
 use std::io;
 use std::mem::MaybeUninit;
 use std::ptr;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64};
 use std::sync::{Once, OnceLock};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 
+use super::places::Places;
 use crate::counters::SLOTS_MAX;
 use crate::{PAGE, to_usize};
 
@@ -98,39 +99,22 @@ pub(crate) struct Mapped {
     /// A bit for each slot that others have mapped, and this process can't map.
     lacking: AtomicU64,
     is_taken: AtomicBool,
-    next: Option<&'static Self>,
 }
 
-static FIRST: AtomicPtr<Mapped> = AtomicPtr::new(ptr::null_mut());
-
-/// All that there are, the newest first.
-fn all() -> impl Iterator<Item = &'static Mapped> {
-    // SAFETY: what `FIRST` and `next` lead to is never freed.
-    let first = unsafe { FIRST.load(Acquire).as_ref() };
-    std::iter::successors(first, |mapped| mapped.next)
-}
+static MAPPED: Places<Mapped> = Places::none();
 
 impl Mapped {
     /// One that no pool has.
     pub(crate) fn take() -> &'static Self {
-        if let Some(free) = all().find(|mapped| !mapped.is_taken.swap(true, SeqCst)) {
-            return free;
-        }
-        let mut first = FIRST.load(Acquire);
-        loop {
-            let new = Box::leak(Box::new(Self {
+        let free = MAPPED.all().find(|mapped| !mapped.is_taken.swap(true, SeqCst));
+        free.unwrap_or_else(|| {
+            MAPPED.add(Self {
                 slots: [const { Range::none() }; SLOTS_MAX],
                 failed: AtomicU64::new(0),
                 lacking: AtomicU64::new(0),
                 is_taken: AtomicBool::new(true),
-                // SAFETY: as in `all`.
-                next: unsafe { first.as_ref() },
-            }));
-            match FIRST.compare_exchange(first, new, Release, Acquire) {
-                Ok(_) => return new,
-                Err(found) => first = found,
-            }
-        }
+            })
+        })
     }
 
     /// Enters a slot's mapping.
@@ -231,7 +215,7 @@ pub(crate) fn count_lost() {
 /// failed, and the instruction can be run again.
 #[must_use]
 pub fn slot_failed_at(at: usize) -> bool {
-    all().any(|mapped| mapped.replace(at))
+    MAPPED.all().any(|mapped| mapped.replace(at))
 }
 
 /// What was done on SIGBUS before.
@@ -278,7 +262,7 @@ pub fn end_at_failing_slots(ending: Ending) -> io::Result<()> {
 /// Ends the process where a slot has what lies at `at`, and that is asked for.
 fn end_if_asked(at: usize) {
     let Some(&Ending { words, answer, code }) = ENDING.get() else { return };
-    if !all().any(|mapped| mapped.slot_at(at).is_some()) {
+    if !MAPPED.all().any(|mapped| mapped.slot_at(at).is_some()) {
         return;
     }
     for (to, text) in [(1, answer), (2, words)] {

@@ -13,14 +13,15 @@ use std::fs::File;
 use std::io;
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::ptr;
 use std::sync::Once;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
-use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64};
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64};
 
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::DupFlags;
 use rustix::thread::{Timespec, nanosleep};
+
+use super::places::Places;
 
 /// Forks that have begun, and such as have ended.
 static BEGUN: AtomicU32 = AtomicU32::new(0);
@@ -34,47 +35,29 @@ const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 const FREE: i32 = -1;
 const TAKEN: i32 = -2;
 
-/// A place for a descriptor, where a child finds it without a lock. It stays for ever; another slot takes it over.
+/// A place for a descriptor, where a child finds it without a lock.
 #[derive(Debug)]
 struct Entry {
     descriptor: AtomicI32,
     /// Which file it leads to: the program may have closed it, and have another one by its number.
     device: AtomicU64,
     inode: AtomicU64,
-    next: Option<&'static Self>,
 }
 
-static FIRST: AtomicPtr<Entry> = AtomicPtr::new(ptr::null_mut());
-
-/// All that there are, the newest first.
-fn all() -> impl Iterator<Item = &'static Entry> {
-    // SAFETY: what `FIRST` and `next` lead to is never freed.
-    let first = unsafe { FIRST.load(Acquire).as_ref() };
-    std::iter::successors(first, |entry| entry.next)
-}
+static ENTRIES: Places<Entry> = Places::none();
 
 impl Entry {
     /// One that nobody else has.
     fn take() -> &'static Self {
         let free =
             |entry: &&Self| entry.descriptor.compare_exchange(FREE, TAKEN, SeqCst, Relaxed).is_ok();
-        if let Some(free) = all().find(free) {
-            return free;
-        }
-        let mut first = FIRST.load(Acquire);
-        loop {
-            let new = Box::leak(Box::new(Self {
+        ENTRIES.all().find(free).unwrap_or_else(|| {
+            ENTRIES.add(Self {
                 descriptor: AtomicI32::new(TAKEN),
                 device: AtomicU64::new(0),
                 inode: AtomicU64::new(0),
-                // SAFETY: as in `all`.
-                next: unsafe { first.as_ref() },
-            }));
-            match FIRST.compare_exchange(first, new, Release, Acquire) {
-                Ok(_) => return new,
-                Err(found) => first = found,
-            }
-        }
+            })
+        })
     }
 
     /// In a child: puts what can do nothing in the place of its duplicate.
@@ -149,12 +132,12 @@ pub fn fork_ended() {
 pub fn forked() {
     // No other thread is left whose fork could end.
     ENDED.store(BEGUN.load(SeqCst), SeqCst);
-    if all().all(|entry| entry.descriptor.load(SeqCst) < 0) {
+    if ENTRIES.all().all(|entry| entry.descriptor.load(SeqCst) < 0) {
         return;
     }
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     if let Ok(nothing) = rustix::fs::openat(CWD, c"/", flags, Mode::empty()) {
-        all().for_each(|entry| entry.give_up(&nothing));
+        ENTRIES.all().for_each(|entry| entry.give_up(&nothing));
     }
 }
 

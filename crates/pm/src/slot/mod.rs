@@ -8,6 +8,7 @@ mod blocks;
 pub(crate) mod failure;
 pub(crate) mod forks;
 mod mapping;
+mod places;
 mod provider;
 mod source;
 
