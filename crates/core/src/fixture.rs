@@ -1,10 +1,9 @@
 //! A small pool in plain memory for the tests inside this crate.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use novale_arena::Arena;
+use novale_arena::{Arena, AtomicU64};
 use novale_layout::{FileKind, Ino};
 use novale_pm::{Pm, PmOptions};
 

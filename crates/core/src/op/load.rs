@@ -292,8 +292,8 @@ fn attrs_of(entry: &Attributes) -> Attrs {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use std::sync::atomic::AtomicU64;
 
+    use novale_arena::AtomicU64;
     use novale_pm::PmOptions;
 
     use super::*;
