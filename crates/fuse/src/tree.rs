@@ -6,8 +6,11 @@
 //! `trusted.novale.quota` is that tree's use and limits, and `trusted.novale.quotas` that of all trees,
 //! a line each: `project=7 pages=12 inodes=3 pages_max=0 inodes_max=100`, 0 being no limit. Those are as many
 //! as a value has room for; `trusted.novale.quotas.N` has those from tree N on. Setting `quota` takes the two
-//! limits. `trusted.novale.above` is the number of the directory that a directory lies in, and of the tree that the
-//! former counts for: `..` leads there only where the whole mount is seen.
+//! limits.
+//!
+//! Setting `trusted.novale.tree` of a directory makes it the top of a tree of its own with all that is below it, with
+//! these two limits, and removing it has all of that count for the tree around it. `trusted.novale.project` is of one
+//! inode alone.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +24,8 @@ pub(crate) enum Which {
     Quota,
     /// Of the trees from a number on.
     Quotas(u32),
-    Above,
+    /// The whole tree that hangs from a directory.
+    Tree,
 }
 
 impl Which {
@@ -29,7 +33,7 @@ impl Which {
         match name {
             b"trusted.novale.project" => Some(Self::Project),
             b"trusted.novale.quota" => Some(Self::Quota),
-            b"trusted.novale.above" => Some(Self::Above),
+            b"trusted.novale.tree" => Some(Self::Tree),
             b"trusted.novale.quotas" => Some(Self::Quotas(0)),
             _ => {
                 let from = str::from_utf8(name.strip_prefix(b"trusted.novale.quotas.")?).ok()?;
@@ -47,9 +51,9 @@ pub(crate) fn get(fs: &Fs, ino: Ino, which: Which) -> Result<Vec<u8>> {
             line(project, &quota)
         }
         Which::Quotas(from) => lines_from(&fs.quotas()?, from),
-        Which::Above => {
-            let above = fs.parent(Node::current(ino))?;
-            format!("{} {}", above.ino, fs.getattr(above.ino)?.project)
+        Which::Tree => {
+            let found = fs.quota_of(ino)?.filter(|(project, _)| u64::from(*project) == ino.get());
+            found.map(|(project, quota)| line(project, &quota)).ok_or(Error::NoAttribute)?
         }
     };
     Ok(text.into_bytes())
@@ -87,17 +91,17 @@ pub(crate) fn set(fs: &Fs, ctx: &Ctx, ino: Ino, which: Which, value: &[u8]) -> R
         }
         Which::Quota => set_limit(fs, ctx, ino, limit_of(text)?),
         Which::Quotas(_) => Err(Error::NotPermitted("limits are set tree by tree")),
-        Which::Above => Err(Error::NotPermitted("a directory is moved by a rename")),
+        Which::Tree => fs.begin_tree(ctx, Node::current(ino), limit_of(text)?),
     }
 }
 
-/// Takes an inode out of its tree, or the limits away.
+/// Takes an inode out of its tree, the limits, or a whole tree away.
 pub(crate) fn remove(fs: &Fs, ctx: &Ctx, ino: Ino, which: Which) -> Result<()> {
     match which {
         Which::Project => set(fs, ctx, ino, which, b"0"),
         Which::Quota => set_limit(fs, ctx, ino, Usage::default()),
         Which::Quotas(_) => Err(Error::NotPermitted("limits are removed tree by tree")),
-        Which::Above => Err(Error::NotPermitted("a directory lies somewhere")),
+        Which::Tree => fs.end_tree(ctx, Node::current(ino)),
     }
 }
 

@@ -71,36 +71,6 @@ impl Drop for Bar {
     }
 }
 
-/// A count of what has been done, of work whose length is not known.
-pub(crate) struct Count {
-    start: Instant,
-    spinner: Option<ProgressBar>,
-    done: u64,
-    what: &'static str,
-}
-
-impl Count {
-    pub(crate) fn new(what: &'static str) -> Self {
-        Self { start: Instant::now(), spinner: None, done: 0, what }
-    }
-
-    pub(crate) fn one_more(&mut self) {
-        self.done += 1;
-        if self.start.elapsed() < QUIET {
-            return;
-        }
-        let spinner = self.spinner.get_or_insert_with(ProgressBar::new_spinner);
-        spinner.set_message(format!("{} {}", self.done, self.what));
-        spinner.tick();
-    }
-}
-
-impl Drop for Count {
-    fn drop(&mut self) {
-        self.spinner.iter().for_each(ProgressBar::finish_and_clear);
-    }
-}
-
 fn bar_for(progress: Progress) -> ProgressBar {
     let bar = ProgressBar::new(progress.total);
     if let Ok(style) = ProgressStyle::with_template("{msg} {wide_bar} {percent}% {eta}") {

@@ -120,7 +120,7 @@ impl Fs {
     }
 
     /// The same of those in a range; says whether it was told to stop.
-    pub(super) fn each_inode_of(
+    pub(crate) fn each_inode_of(
         &self,
         numbers: Range<u64>,
         visit: &mut dyn FnMut(Ino) -> Result<bool>,

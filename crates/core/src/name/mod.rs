@@ -10,4 +10,5 @@ pub(crate) mod dir;
 pub(crate) mod parent;
 pub(crate) mod rename;
 pub(crate) mod transaction;
+pub(crate) mod tree;
 pub(crate) mod unnamed;

@@ -365,8 +365,7 @@ impl Fs {
 fn stay_in_tree(moved: &Locked<'_>, old: &Locked<'_>, new: &Locked<'_>) -> Result<()> {
     let project = moved.view.project();
     let stays = [old, new].iter().all(|dir| dir.view.project() == project);
-    let is_top = u64::from(project) == moved.view.ino().get();
-    if stays || is_top { Ok(()) } else { Err(Error::OtherTree) }
+    if stays || moved.view.is_top(moved.kind) { Ok(()) } else { Err(Error::OtherTree) }
 }
 
 fn add_of<'a>(name: &'a [u8], inode: &Locked<'_>) -> Add<'a> {

@@ -198,8 +198,12 @@ impl Fs {
         if project == 0 {
             return Ok(None);
         }
-        let block = self.projects.find(self.arena(), project)?;
-        Ok(Some((project, block.map(quota).unwrap_or_default())))
+        Ok(Some((project, self.quota_by_number(project)?)))
+    }
+
+    /// A tree's use and limits.
+    pub(crate) fn quota_by_number(&self, project: u32) -> Result<Quota> {
+        Ok(self.projects.find(self.arena(), project)?.map(quota).unwrap_or_default())
     }
 
     /// Limits what a directory tree may use; a limit of 0 is none. What it uses already stays.

@@ -1,0 +1,215 @@
+//! Directory trees begin and end.
+//!
+//! What lies in a directory counts for the same tree as that does, but for the tops of trees. A tree begins or ends
+//! with the number of its top, one commit; then what lies in it is gone through, directory by directory, and each inode
+//! that counts for something else takes the number of the directory that it lies in, a commit each under the locks of
+//! both.
+//!
+//! *Nothing is passed by, whatever is renamed meanwhile.* A directory has its number before what is in it is listed: from
+//! then on only what has that number comes into it, and what has another one keeps its name there until it is reached
+//! ([`Error::OtherTree`]). A directory that has taken the number is gone on with by its own, not by a name, wherever it
+//! is moved. So what does not count yet is always below something that is still to be listed.
+//!
+//! Crash points: each commit. What a crash or a death left out takes its number when the same is called again.
+
+use std::collections::BTreeSet;
+
+use novale_layout::{FileKind, Ino, RoFeature};
+
+use crate::base::error::{Error, Result};
+use crate::base::types::{Ctx, DirEntry, Node, SetAttr};
+use crate::fs::Fs;
+use crate::inode::view::View;
+use crate::name::create::among;
+use crate::op::call::{Call, OpKind, with_memory};
+use crate::op::lock::Locked;
+use crate::op::quota::{Quota, Usage};
+
+/// How often the directory that a top lies in is sought again, as it is moved.
+const TRIES: usize = 1 << 10;
+
+/// What is gone into of what counts already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Below {
+    /// Nothing: all below it does.
+    Changed,
+    /// Directories too: who was to count what is below them may have died.
+    All,
+}
+
+impl View<'_> {
+    /// Whether a tree hangs from this inode, a directory, and has its number.
+    pub(crate) fn is_top(&self, kind: FileKind) -> bool {
+        kind == FileKind::Directory && u64::from(self.project()) == self.ino().get()
+    }
+}
+
+impl Fs {
+    /// Makes a directory the top of a tree of its own with all that is below it, but for other trees, and limits what
+    /// that may use; a limit of 0 is none. The tree's number is the directory's. Of one that is a top already it counts
+    /// what an earlier call left out. A file with names in several trees counts for the one that was last made.
+    ///
+    /// # Errors
+    /// [`Error::NotDirectory`], [`Error::Stale`]; as [`Fs::set_quota`]. [`Error::NoSpace`] and [`Error::NoMemory`], where
+    /// the same call goes on with it: what could be counted by then is limited.
+    pub fn begin_tree(&self, ctx: &Ctx, top: Node, limit: Usage) -> Result<()> {
+        self.use_feature(ctx, RoFeature::Trees)?;
+        let (own, project) = self.numbers_of(ctx, top)?;
+        let how = if project == own { Below::All } else { Below::Changed };
+        if project != own {
+            // What another tree of this number has left is none of this one's.
+            self.end_remains(ctx, own, project)?;
+            self.setattr(ctx, top, &counting_for(own))?;
+        }
+        self.set_quota(ctx, own, limit)?;
+        self.count_below(ctx, vec![top.ino], how)
+    }
+
+    /// Takes the limits of a directory's tree away, and has what counts for it count for the tree that the directory
+    /// lies in.
+    ///
+    /// # Errors
+    /// [`Error::NoAttribute`] where there is no such tree, and nothing that is left of one; as [`Fs::begin_tree`].
+    pub fn end_tree(&self, ctx: &Ctx, top: Node) -> Result<()> {
+        let (own, project) = self.numbers_of(ctx, top)?;
+        let is_top = project == own;
+        let left = self.quota_by_number(own)?;
+        if !is_top && left == Quota::default() {
+            return Err(Error::NoAttribute);
+        }
+        if left.limit != Usage::default() {
+            self.set_quota(ctx, own, Usage::default())?;
+        }
+        if is_top {
+            self.leave_tree(ctx, top)?;
+            self.count_below(ctx, vec![top.ino], Below::Changed)?;
+        }
+        let around = self.numbers_of(ctx, top)?.1;
+        self.end_remains(ctx, own, around)
+    }
+
+    /// The number of the tree that hangs from a directory, or may, and of the one that it counts for.
+    fn numbers_of(&self, ctx: &Ctx, top: Node) -> Result<(u32, u32)> {
+        self.read_node(ctx.hint, top, |view, kind| {
+            if kind != FileKind::Directory {
+                return Err(Error::NotDirectory);
+            }
+            let own = u32::try_from(view.ino().get())
+                .map_err(|_| Error::Invalid("its number is none that a tree may have"))?;
+            Ok((own, view.project()))
+        })
+    }
+
+    /// Has the top of a tree count for what it lies in.
+    fn leave_tree(&self, ctx: &Ctx, top: Node) -> Result<()> {
+        for _ in 0..TRIES {
+            let above = self.parent(top)?;
+            let call = self.begin(OpKind::Attributes, ctx)?;
+            let locks = self.lock_all(&call, &[top.ino, above.ino])?;
+            let (dir, holder) = (among(&locks, top)?, among(&locks, above)?);
+            if top.ino == Ino::ROOT {
+                return self.count_for(&call, dir, 0);
+            }
+            if dir.view.parent_word() == holder.view.as_parent() {
+                return self.count_for(&call, dir, holder.view.project());
+            }
+        }
+        Err(Error::Invalid("it is moved all the time"))
+    }
+
+    /// Gives what lies in directories, and in those that are found in them, the number of what it lies in.
+    fn count_below(&self, ctx: &Ctx, mut waiting: Vec<Ino>, how: Below) -> Result<()> {
+        let mut seen = BTreeSet::new();
+        while let Some(dir) = waiting.pop() {
+            let mut failed = Ok(());
+            let listed = self.readdir(ctx, Node::current(dir), 0, &mut |entry| {
+                match with_memory(|| self.count_entry(ctx, dir, entry)) {
+                    Ok(Some(found)) => {
+                        if found == Below::Changed || how == Below::All && seen.insert(entry.ino) {
+                            waiting.push(entry.ino);
+                        }
+                    }
+                    Ok(None) => {}
+                    Err(error) => failed = unless_gone(Err(error)).map(drop),
+                }
+                failed.is_ok()
+            });
+            failed?;
+            unless_gone(listed)?;
+        }
+        Ok(())
+    }
+
+    /// Gives what a directory names its number; of a directory, the top of a tree left aside, it says whether that is
+    /// new.
+    fn count_entry(&self, ctx: &Ctx, dir: Ino, entry: &DirEntry<'_>) -> Result<Option<Below>> {
+        let number = self.read_view(ctx.hint, dir, |view, _| Ok(view.project()))?;
+        let node = Node::new(entry.ino, entry.generation);
+        let is_directory = entry.kind == FileKind::Directory;
+        let (project, is_top) =
+            self.read_node(ctx.hint, node, |view, kind| Ok((view.project(), view.is_top(kind))))?;
+        if is_top || project == number {
+            return Ok((is_directory && !is_top).then_some(Below::All));
+        }
+        let call = self.begin(OpKind::Attributes, ctx)?;
+        let locks = self.lock_all(&call, &[dir, entry.ino])?;
+        let (holder, held) = (among(&locks, Node::current(dir))?, among(&locks, node)?);
+        let named = self.find_locked(holder, entry.name)?;
+        if named.is_none_or(|named| named.ino != entry.ino) || held.view.is_top(held.kind) {
+            return Ok(None);
+        }
+        self.count_for(&call, held, holder.view.project())?;
+        Ok(is_directory.then_some(Below::Changed))
+    }
+
+    fn count_for(&self, call: &Call<'_>, locked: &Locked<'_>, project: u32) -> Result<()> {
+        self.flush(call, locked)?;
+        self.allow(call, project, 0, 0)?;
+        self.set_locked(call, locked, &counting_for(project), None)
+    }
+
+    /// Ends what still counts for a tree that has no top: what a call that did not end has left, wherever it was moved
+    /// with the directory that it lies in, and what has no name, which is to count for `around`.
+    fn end_remains(&self, ctx: &Ctx, tree: u32, around: u32) -> Result<()> {
+        if self.quota_by_number(tree)?.used.inodes == 0 {
+            return Ok(());
+        }
+        let (mut directories, mut nameless) = (Vec::new(), Vec::new());
+        self.each_inode_of(0..u64::MAX, &mut |ino| {
+            let found = self.read_view(ctx.hint, ino, |view, kind| {
+                Ok((kind, view.nlink() == 0 && view.project() == tree))
+            });
+            match found {
+                Ok((_, true)) => nameless.push(ino),
+                Ok((FileKind::Directory, _)) => directories.push(ino),
+                Ok(_) => {}
+                // What is damaged counts for nothing that can be changed.
+                Err(error) if error.is_damage() => {}
+                Err(error) => drop(unless_gone(Err(error))?),
+            }
+            Ok(true)
+        })?;
+        self.count_below(ctx, directories, Below::Changed)?;
+        for ino in nameless {
+            unless_gone(with_memory(|| {
+                let call = self.begin(OpKind::Attributes, ctx)?;
+                let locked = self.lock(&call, ino)?;
+                let still = locked.view.nlink() == 0 && locked.view.project() == tree;
+                if still { self.count_for(&call, &locked, around) } else { Ok(()) }
+            }))?;
+        }
+        Ok(())
+    }
+}
+
+fn counting_for(tree: u32) -> SetAttr {
+    SetAttr { project: Some(tree), ..SetAttr::default() }
+}
+
+/// Nothing where the inode is gone by now.
+fn unless_gone(result: Result<()>) -> Result<()> {
+    match result {
+        Err(Error::Stale | Error::NotFound | Error::NotDirectory) => Ok(()),
+        result => result,
+    }
+}
