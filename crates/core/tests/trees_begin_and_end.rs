@@ -95,7 +95,7 @@ fn nested(fs: &Fs) -> Nested {
     let below = directory(fs, tree, "below");
     let deep = directory(fs, below, "deep");
     let file = make(fs, deep, "file", FileKind::File);
-    fs.write(&ctx(0), file.ino, 0, &[1; 20_000]).unwrap();
+    fs.write(&ctx(0), file.ino, 0, &[1; 10_000]).unwrap();
     make(fs, tree, "file", FileKind::File);
     let inner = directory(fs, tree, "inner");
     make(fs, inner, "file", FileKind::File);
@@ -254,9 +254,9 @@ fn nothing_is_passed_by_whatever_is_renamed_meanwhile() {
                     // Most are refused: it is not there, or counts for something else.
                     let name = format!("x{}.{}", next(8), next(4));
                     let to = places[next(places.len())];
-                    places
-                        .iter()
-                        .for_each(|from| drop(rename(fs, hint, (*from, &name), (to, &name))));
+                    for from in places {
+                        drop(rename(fs, hint, (*from, &name), (to, &name)));
+                    }
                     let (from, to) = (dirs[next(8)], dirs[next(8)]);
                     let file = format!("f{}", next(20));
                     drop(rename(fs, hint, (from, &file), (to, &file)));
