@@ -59,10 +59,10 @@ pub(crate) fn get(fs: &Fs, ino: Ino, which: Which) -> Result<Vec<u8>> {
     Ok(text.into_bytes())
 }
 
-/// Trees that have anything or are limited, as many as a value has room for.
+/// Trees that have anything, as many as a value has room for. The directory of one with a limit alone was removed.
 fn lines_from(all: &BTreeMap<u32, Quota>, from: u32) -> String {
     let mut text = String::new();
-    for (project, quota) in all.range(from..).filter(|(_, quota)| **quota != Quota::default()) {
+    for (project, quota) in all.range(from..).filter(|(_, quota)| quota.used.inodes > 0) {
         let line = line(*project, quota);
         if text.len() + line.len() >= XATTR_VALUE_BYTES_MAX as usize {
             break;

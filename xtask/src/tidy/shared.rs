@@ -42,7 +42,7 @@ const SHARED: &[Shared] = &[
             "crates/pm/src/device/model.rs",
             "crates/pm/src/purpose.rs",
         ],
-        fingerprint: 0x7388_4b1f_7fac_b8ce,
+        fingerprint: 0x7378_2f55_24d2_89b9,
     },
 ];
 

@@ -120,7 +120,7 @@ impl<'a> Top<'a> {
         if self.project()? == own { self.quota().map(Some) } else { Ok(None) }
     }
 
-    /// All trees of a mount that have anything or are limited.
+    /// All trees of a mount.
     fn quotas(&self) -> Result<Vec<Quota>> {
         let (mut all, mut next) = (Vec::new(), Some(0));
         while let Some(from) = next {
@@ -139,7 +139,7 @@ impl<'a> Top<'a> {
         Ok(lines.lines().filter_map(Quota::parse).collect())
     }
 
-    /// Whether anything in the mount counts for a tree, or is limited by it.
+    /// Whether anything in the mount counts for a tree.
     fn has_any(&self, tree: u32) -> Result<bool> {
         Ok(self.quotas_from(tree)?.first().is_some_and(|first| first.tree == tree))
     }

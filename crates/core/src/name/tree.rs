@@ -10,9 +10,9 @@
 //! ([`Error::OtherTree`]). A directory that has taken the number is gone on with by its own, not by a name, wherever it
 //! is moved. So what does not count yet is always below something that is still to be listed.
 //!
-//! Crash points: each commit. What a crash or a death left out takes its number when the same is called again.
-
-use std::collections::BTreeSet;
+//! Crash points: each commit. A tree is limited once all of it counts, so a top without a limit may be one of which a crash
+//! has left something out: when it is called for again, all directories of its number are gone through. At an end all
+//! directories of the pool are, where anything counts for the number still.
 
 use novale_layout::{FileKind, Ino, RoFeature};
 
@@ -28,41 +28,33 @@ use crate::op::quota::{Quota, Usage};
 /// How often the directory that a top lies in is sought again, as it is moved.
 const TRIES: usize = 1 << 10;
 
-/// What is gone into of what counts already.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Below {
-    /// Nothing: all below it does.
-    Changed,
-    /// Directories too: who was to count what is below them may have died.
-    All,
-}
-
-impl View<'_> {
-    /// Whether a tree hangs from this inode, a directory, and has its number.
-    pub(crate) fn is_top(&self, kind: FileKind) -> bool {
-        kind == FileKind::Directory && u64::from(self.project()) == self.ino().get()
-    }
-}
-
 impl Fs {
     /// Makes a directory the top of a tree of its own with all that is below it, but for other trees, and limits what
-    /// that may use; a limit of 0 is none. The tree's number is the directory's. Of one that is a top already it counts
-    /// what an earlier call left out. A file with names in several trees counts for the one that was last made.
+    /// that may use; a limit of 0 is none. The tree's number is the directory's. A file with names in several trees
+    /// counts for the one that was last made.
     ///
     /// # Errors
-    /// [`Error::NotDirectory`], [`Error::Stale`]; as [`Fs::set_quota`]. [`Error::NoSpace`] and [`Error::NoMemory`], where
-    /// the same call goes on with it: what could be counted by then is limited.
+    /// [`Error::NotDirectory`], [`Error::Stale`]; [`Error::NoSpace`], also where so many trees are limited as can be, and
+    /// [`Error::NoMemory`]: where it is a tree by then, it has no limit, and the same call goes on with it.
     pub fn begin_tree(&self, ctx: &Ctx, top: Node, limit: Usage) -> Result<()> {
         self.use_feature(ctx, RoFeature::Trees)?;
         let (own, project) = self.numbers_of(ctx, top)?;
-        let how = if project == own { Below::All } else { Below::Changed };
-        if project != own {
-            // What another tree of this number has left is none of this one's.
-            self.end_remains(ctx, own, project)?;
-            self.setattr(ctx, top, &counting_for(own))?;
+        let is_top = project == own;
+        if !is_top || self.quota_by_number(own)?.limit == Usage::default() {
+            if limit != Usage::default() {
+                self.may_limit(ctx, own)?;
+            }
+            let waiting = if is_top {
+                self.each_of(ctx, |found| found.kind == FileKind::Directory && found.tree == own)?
+            } else {
+                // What another tree of this number has left is none of this one's.
+                self.end_remains(ctx, own, project)?;
+                self.setattr(ctx, top, &counting_for(own))?;
+                vec![top.ino]
+            };
+            self.count_below(ctx, waiting)?;
         }
-        self.set_quota(ctx, own, limit)?;
-        self.count_below(ctx, vec![top.ino], how)
+        self.set_quota(ctx, own, limit)
     }
 
     /// Takes the limits of a directory's tree away, and has what counts for it count for the tree that the directory
@@ -82,7 +74,7 @@ impl Fs {
         }
         if is_top {
             self.leave_tree(ctx, top)?;
-            self.count_below(ctx, vec![top.ino], Below::Changed)?;
+            self.count_below(ctx, vec![top.ino])?;
         }
         let around = self.numbers_of(ctx, top)?.1;
         self.end_remains(ctx, own, around)
@@ -117,20 +109,15 @@ impl Fs {
         Err(Error::Invalid("it is moved all the time"))
     }
 
-    /// Gives what lies in directories, and in those that are found in them, the number of what it lies in.
-    fn count_below(&self, ctx: &Ctx, mut waiting: Vec<Ino>, how: Below) -> Result<()> {
-        let mut seen = BTreeSet::new();
+    /// Gives what lies in directories the number of what it lies in, and so on with the directories that are changed.
+    fn count_below(&self, ctx: &Ctx, mut waiting: Vec<Ino>) -> Result<()> {
         while let Some(dir) = waiting.pop() {
             let mut failed = Ok(());
             let listed = self.readdir(ctx, Node::current(dir), 0, &mut |entry| {
                 match with_memory(|| self.count_entry(ctx, dir, entry)) {
-                    Ok(Some(found)) => {
-                        if found == Below::Changed || how == Below::All && seen.insert(entry.ino) {
-                            waiting.push(entry.ino);
-                        }
-                    }
-                    Ok(None) => {}
-                    Err(error) => failed = unless_gone(Err(error)).map(drop),
+                    Ok(true) if entry.kind == FileKind::Directory => waiting.push(entry.ino),
+                    Ok(_) => {}
+                    Err(error) => failed = unless_gone(Err(error)),
                 }
                 failed.is_ok()
             });
@@ -140,26 +127,26 @@ impl Fs {
         Ok(())
     }
 
-    /// Gives what a directory names its number; of a directory, the top of a tree left aside, it says whether that is
-    /// new.
-    fn count_entry(&self, ctx: &Ctx, dir: Ino, entry: &DirEntry<'_>) -> Result<Option<Below>> {
+    /// Gives what a directory names, the top of a tree left aside, the directory's number; says whether that is new.
+    fn count_entry(&self, ctx: &Ctx, dir: Ino, entry: &DirEntry<'_>) -> Result<bool> {
         let number = self.read_view(ctx.hint, dir, |view, _| Ok(view.project()))?;
-        let node = Node::new(entry.ino, entry.generation);
-        let is_directory = entry.kind == FileKind::Directory;
-        let (project, is_top) =
-            self.read_node(ctx.hint, node, |view, kind| Ok((view.project(), view.is_top(kind))))?;
-        if is_top || project == number {
-            return Ok((is_directory && !is_top).then_some(Below::All));
+        let is_right =
+            |view: &View<'_>, kind, number| view.project() == number || view.is_top(kind);
+        if self.read_node(ctx.hint, entry.node(), |view, kind| Ok(is_right(view, kind, number)))? {
+            return Ok(false);
         }
         let call = self.begin(OpKind::Attributes, ctx)?;
         let locks = self.lock_all(&call, &[dir, entry.ino])?;
-        let (holder, held) = (among(&locks, Node::current(dir))?, among(&locks, node)?);
+        let (holder, held) = (among(&locks, Node::current(dir))?, among(&locks, entry.node())?);
+        let number = holder.view.project();
         let named = self.find_locked(holder, entry.name)?;
-        if named.is_none_or(|named| named.ino != entry.ino) || held.view.is_top(held.kind) {
-            return Ok(None);
+        if named.is_none_or(|named| named.ino != entry.ino)
+            || is_right(&held.view, held.kind, number)
+        {
+            return Ok(false);
         }
-        self.count_for(&call, held, holder.view.project())?;
-        Ok(is_directory.then_some(Below::Changed))
+        self.count_for(&call, held, number)?;
+        Ok(true)
     }
 
     fn count_for(&self, call: &Call<'_>, locked: &Locked<'_>, project: u32) -> Result<()> {
@@ -174,31 +161,48 @@ impl Fs {
         if self.quota_by_number(tree)?.used.inodes == 0 {
             return Ok(());
         }
-        let (mut directories, mut nameless) = (Vec::new(), Vec::new());
-        self.each_inode_of(0..u64::MAX, &mut |ino| {
-            let found = self.read_view(ctx.hint, ino, |view, kind| {
-                Ok((kind, view.nlink() == 0 && view.project() == tree))
-            });
-            match found {
-                Ok((_, true)) => nameless.push(ino),
-                Ok((FileKind::Directory, _)) => directories.push(ino),
-                Ok(_) => {}
-                // What is damaged counts for nothing that can be changed.
-                Err(error) if error.is_damage() => {}
-                Err(error) => drop(unless_gone(Err(error))?),
-            }
-            Ok(true)
-        })?;
-        self.count_below(ctx, directories, Below::Changed)?;
+        let is_left = |found: Found| found.tree == tree && !found.has_name;
+        let nameless = self.each_of(ctx, is_left)?;
+        let directories = self.each_of(ctx, |found| found.kind == FileKind::Directory)?;
+        self.count_below(ctx, directories)?;
         for ino in nameless {
             unless_gone(with_memory(|| {
                 let call = self.begin(OpKind::Attributes, ctx)?;
                 let locked = self.lock(&call, ino)?;
-                let still = locked.view.nlink() == 0 && locked.view.project() == tree;
+                let still = is_left(Found::of(&locked.view, locked.kind));
                 if still { self.count_for(&call, &locked, around) } else { Ok(()) }
             }))?;
         }
         Ok(())
+    }
+
+    /// The inodes of the pool that are such; what is damaged is not.
+    fn each_of(&self, ctx: &Ctx, is_such: impl Fn(Found) -> bool) -> Result<Vec<Ino>> {
+        let mut all = Vec::new();
+        self.each_inode_of(0..u64::MAX, &mut |ino| {
+            match self.read_view(ctx.hint, ino, |view, kind| Ok(Found::of(view, kind))) {
+                Ok(found) if is_such(found) => all.push(ino),
+                Ok(_) => {}
+                Err(error) if error.is_damage() => {}
+                Err(error) => unless_gone(Err(error))?,
+            }
+            Ok(true)
+        })?;
+        Ok(all)
+    }
+}
+
+/// What is asked of an inode that is looked for.
+#[derive(Debug, Clone, Copy)]
+struct Found {
+    kind: FileKind,
+    tree: u32,
+    has_name: bool,
+}
+
+impl Found {
+    fn of(view: &View<'_>, kind: FileKind) -> Self {
+        Self { kind, tree: view.project(), has_name: view.nlink() > 0 }
     }
 }
 

@@ -14,7 +14,9 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
 use novale_arena::{Arena, AtomicU64, Class, Off, Radix};
-use novale_layout::{PmAddr, QuotaLimit, RoFeature, XATTR_VALUE_BYTES_MAX, XattrNamespace};
+use novale_layout::{
+    FileKind, PmAddr, QUOTA_BYTES, QuotaLimit, RoFeature, XATTR_VALUE_BYTES_MAX, XattrNamespace,
+};
 use novale_pm::Pm;
 
 use crate::base::error::{Error, Result};
@@ -32,6 +34,9 @@ const PAGES_MAX: usize = 2;
 const INODES_MAX: usize = 3;
 const BLOCK_WORDS: usize = 8;
 const BLOCK: Class = Class::new(10, 8);
+
+/// Trees with limits: an attribute's value has room for no more.
+const LIMITS_MAX: usize = XATTR_VALUE_BYTES_MAX as usize / QUOTA_BYTES;
 
 // Words of the table.
 const LOCK: u64 = 0;
@@ -137,6 +142,11 @@ fn quota(block: &[AtomicU64; BLOCK_WORDS]) -> Quota {
     }
 }
 
+fn set_limit(block: &[AtomicU64; BLOCK_WORDS], limit: Usage) {
+    block[PAGES_MAX].store(limit.pages, Ordering::Relaxed);
+    block[INODES_MAX].store(limit.inodes, Ordering::Relaxed);
+}
+
 /// The limits among the root directory's attributes.
 pub(crate) fn stored_limits(pm: &Pm, root: &LogId, xattrs: &Xattrs) -> Result<Vec<QuotaLimit>> {
     let Some(value) = xattrs.get(XattrNamespace::Quotas, b"") else { return Ok(Vec::new()) };
@@ -180,6 +190,13 @@ impl Counted {
     }
 }
 
+impl View<'_> {
+    /// Whether a tree hangs from this inode, a directory, and has its number.
+    pub(crate) fn is_top(&self, kind: FileKind) -> bool {
+        kind == FileKind::Directory && u64::from(self.project()) == self.ino().get()
+    }
+}
+
 impl Fs {
     /// What every directory tree uses and may use, by its number.
     ///
@@ -206,7 +223,8 @@ impl Fs {
         Ok(self.projects.find(self.arena(), project)?.map(quota).unwrap_or_default())
     }
 
-    /// Limits what a directory tree may use; a limit of 0 is none. What it uses already stays.
+    /// Limits what a directory tree may use; a limit of 0 is none. What it uses already stays. Limits of trees whose
+    /// directory was removed go.
     ///
     /// # Errors
     /// [`Error::Invalid`] for tree 0, [`Error::NoSpace`], also for more than 2,730 trees with limits;
@@ -219,28 +237,62 @@ impl Fs {
         self.use_feature(ctx, RoFeature::Trees)?;
         let call = self.begin(OpKind::Attributes, ctx)?;
         let root = self.lock(&call, Ino::ROOT)?;
-        let block = self.block_of(&call, project)?;
         let mut xattrs = self.xattrs_of_locked(&root)?;
-        let mut limits = stored_limits(&self.pm, &root.id, &xattrs)?;
-        limits.retain(|other| other.project != project);
+        let stored = stored_limits(&self.pm, &root.id, &xattrs)?;
+        let (kept, gone) = self.sort_limits(&call, stored)?;
+        let mut limits: Vec<QuotaLimit> =
+            kept.into_iter().filter(|other| other.project != project).collect();
         if limit != Usage::default() {
             let at = limits.partition_point(|other| other.project < project);
             let Usage { pages: pages_max, inodes: inodes_max } = limit;
             limits.insert(at, QuotaLimit { project, pages_max, inodes_max });
         }
-        let bytes = QuotaLimit::encode_all(&limits);
-        if bytes.len() > XATTR_VALUE_BYTES_MAX as usize {
+        if limits.len() > LIMITS_MAX {
             return Err(Error::NoSpace);
         }
+        let bytes = QuotaLimit::encode_all(&limits);
+        let block = self.block_of(&call, project)?;
         if bytes.is_empty() {
             xattrs.remove(XattrNamespace::Quotas, b"");
         } else {
             xattrs.set(XattrNamespace::Quotas, b"", &bytes);
         }
         self.set_locked(&call, &root, &SetAttr::default(), Some(xattrs))?;
-        block[PAGES_MAX].store(limit.pages, Ordering::Relaxed);
-        block[INODES_MAX].store(limit.inodes, Ordering::Relaxed);
+        for gone in gone.iter().filter(|gone| gone.project != project) {
+            if let Some(block) = self.projects.find(self.arena(), gone.project)? {
+                set_limit(block, Usage::default());
+            }
+        }
+        set_limit(block, limit);
         Ok(())
+    }
+
+    /// Limits of trees, and limits whose tree's directory was removed since.
+    fn sort_limits(
+        &self,
+        call: &Call<'_>,
+        limits: Vec<QuotaLimit>,
+    ) -> Result<(Vec<QuotaLimit>, Vec<QuotaLimit>)> {
+        let (mut kept, mut gone) = (Vec::new(), Vec::new());
+        for limit in limits {
+            let top = Ino::new(limit.project.into());
+            match self.read_view(call, top, |view, kind| Ok(view.is_top(kind))) {
+                Ok(false) | Err(Error::Stale | Error::NotFound) => gone.push(limit),
+                Err(error) if !error.is_damage() => return Err(error),
+                _ => kept.push(limit),
+            }
+        }
+        Ok((kept, gone))
+    }
+
+    /// Refuses where as many other trees as can be are limited.
+    pub(crate) fn may_limit(&self, ctx: &Ctx, project: u32) -> Result<()> {
+        let call = self.begin_read(OpKind::Load, ctx)?;
+        let root = self.lock(&call, Ino::ROOT)?;
+        let stored = stored_limits(&self.pm, &root.id, &self.xattrs_of_locked(&root)?)?;
+        let (kept, _) = self.sort_limits(&call, stored)?;
+        let others = kept.iter().filter(|other| other.project != project).count();
+        if others < LIMITS_MAX { Ok(()) } else { Err(Error::NoSpace) }
     }
 
     /// Takes the limits over that the root directory has; nobody else is at work.
@@ -258,8 +310,8 @@ impl Fs {
         let xattrs = self.xattrs_of_locked(&root)?;
         for limit in stored_limits(&self.pm, &root.id, &xattrs)? {
             let block = self.block_of(&call, limit.project)?;
-            block[PAGES_MAX].store(limit.pages_max, Ordering::Relaxed);
-            block[INODES_MAX].store(limit.inodes_max, Ordering::Relaxed);
+            let QuotaLimit { pages_max: pages, inodes_max: inodes, .. } = limit;
+            set_limit(block, Usage { pages, inodes });
         }
         Ok(())
     }
