@@ -48,6 +48,8 @@ promises! {
     calls_behind_much_padding_have_them: runs_with_the_daemon behind_padding;
     /// A jump by a table led into the middle of what had been put there: the program crashed, or made another call.
     calls_that_a_table_leads_to_have_them: runs_with_the_daemon led_to;
+    /// A table that led to the other text first was read no further.
+    calls_that_a_table_of_two_texts_leads_to_have_them: runs_with_the_daemon led_to_both;
     /// Of two calls with one instruction between, each was replaced by a jump over that.
     calls_beside_each_other_have_them: runs_with_the_daemon crowded;
     /// The loader wrote its relocations over a jump.
@@ -591,6 +593,24 @@ mod tasks {
         let source = LED.replace("{jump}", "mov %rdx, %rcx\\n and $1, %ecx\\n xor $1, %ecx\\n lea distances(%rip), %rax\\n movslq (%rax, %rcx, 4), %rcx\\n add %rcx, %rax\\n jmp *%rax");
         let Some(get) = function(folder.path(), "get", &source) else { return };
         reads(unsafe { std::mem::transmute::<*mut libc::c_void, Get>(get) }, "later");
+    }
+
+    /// The first case is the other text's, as one that seldom comes.
+    #[test]
+    #[ignore = "a task of another test"]
+    fn led_to_both() {
+        let folder = tempfile::tempdir().unwrap();
+        made("both").write_all_at(b"kept", 0).unwrap();
+        let jump = "lea distances(%rip), %rax\\n movslq 4(%rax, %rcx, 4), %rcx\\n add %rcx, %rax\\n jmp *%rax";
+        let apart = ".section .apart, \\\"ax\\\"\\nseldom: mov $-7, %rax\\n ret\\n.text";
+        let table = "distances: .long seldom - distances, ";
+        let source = LED.replace("{jump}", &format!("{jump}\\n{apart}"));
+        let source = source.replace("distances: .long ", table);
+        // Nothing else leads there.
+        let source = source.replace("addresses: .quad less, all", "");
+        let words = ["cc", APART[0]];
+        let Some(program) = compiled(folder.path(), "both", &words, &source) else { return };
+        succeeds(&Command::new(program).arg(place("both")).output().unwrap());
     }
 
     #[test]

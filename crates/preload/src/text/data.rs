@@ -96,14 +96,14 @@ impl Data {
                 let readable = || parts(headers).filter(is_readable);
                 let all: ArrayVec<Part<'_>, PARTS_MAX> =
                     readable().map(|header| loaded(base, header)).take(PARTS_MAX).collect();
-                search(&all, base, wanted, to);
+                search(&all, headers, base, wanted, to);
                 all.len() == readable().count()
             }
             Self::File(fd, headers) => {
                 let Some(file) = Mapped::new(*fd) else { return false };
                 let all: ArrayVec<Part<'_>, PARTS_MAX> =
                     parts(headers).filter_map(|header| file.part(header)).take(PARTS_MAX).collect();
-                search(&all, 0, wanted, to);
+                search(&all, headers, 0, wanted, to);
                 all.len() == parts(headers).count()
             }
         }
@@ -112,6 +112,12 @@ impl Data {
 
 fn parts(headers: &[Header]) -> impl Iterator<Item = &Header> {
     headers.iter().filter(|header| header.p_type == libc::PT_LOAD)
+}
+
+/// Whether an address is in a part that is executed.
+fn is_executed(headers: &[Header], at: u64) -> bool {
+    let holds = |header: &Header| at.wrapping_sub(header.p_vaddr) < header.p_filesz;
+    parts(headers).any(|header| header.p_flags & libc::PF_X != 0 && holds(header))
 }
 
 /// A part of a library that is loaded at `base`.
@@ -160,8 +166,10 @@ impl Drop for Mapped {
     }
 }
 
+/// Looks for what is wanted in the parts of a library that has these headers.
 fn search(
     parts: &[Part<'_>],
+    headers: &[Header],
     base: u64,
     wanted: &Wanted<'_, impl Fn(u64) -> bool>,
     to: &mut HashSet<u64>,
@@ -183,7 +191,9 @@ fn search(
             .iter()
             .take(ENTRIES_MAX)
             .map(|distance| table.wrapping_add_signed(i64::from(i32::from_le_bytes(*distance))));
-        to.extend(targets.take_while(|at| wanted.text.contains(at)).filter(is_wanted));
+        // Entries that lead to another text, as of what seldom runs, stand between those that lead to this one.
+        let is_entry = |at: &u64| wanted.text.contains(at) || is_executed(headers, *at);
+        to.extend(targets.take_while(is_entry).filter(is_wanted));
     }
 }
 

@@ -19,7 +19,7 @@ use crate::base::sys::{Fd, limit_of, sys};
 use crate::text::sites::{Site, Sites};
 
 /// The form of the file, and by which rules its sites were chosen; another one is made anew.
-const FORMAT: u8 = 8;
+const FORMAT: u8 = 9;
 /// Bytes of one site in the file.
 pub(crate) const ENTRY: usize = 8;
 /// Bytes of a table at most.
