@@ -65,6 +65,8 @@ promises! {
     /// Once it had started another program, or limited its files' size, what a program wrote, which the kernel did for
     /// it then, did not show in its mappings.
     what_the_kernel_writes_for_the_program_shows: runs writes_by_the_kernel;
+    /// `posix_fallocate` over a range of the file put the file's bytes over what was stored there, which was lost.
+    what_is_stored_stays_where_room_is_made: runs makes_room;
     /// After a program had not started, what was stored to one mapping of a file without a name and published did not
     /// show in the other.
     mappings_of_a_file_that_is_gone_are_one: runs shares_what_is_gone;
@@ -440,16 +442,68 @@ mod tasks {
             assert_eq!((100..109).map(|at| byte(&file, at)).collect::<Vec<_>>(), [b'8'; 9]);
             file.write_all_at(&[7; 9], 100).unwrap();
             assert_eq!(map[100..109], [7; 9]);
-            // From here on the kernel has a say in all that is written.
-            let most = libc::rlimit { rlim_cur: 1 << 30, rlim_max: libc::RLIM_INFINITY };
-            assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const most) }, 0);
+            limits_sizes();
         }
         let punch = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-        let (fd, page) = (file.as_raw_fd(), PAGE.cast_signed() as i64);
-        assert_eq!(unsafe { libc::fallocate(fd, punch, page, 100) }, 0);
+        assert_eq!(allocates(&file, punch, PAGE, 100), 0);
         assert_eq!((map[PAGE - 1], map[PAGE], map[PAGE + 99], map[PAGE + 100]), (7, 0, 0, 7));
         file.set_len(PAGE as u64 + 200).unwrap();
         assert_eq!((map[PAGE + 199], map[PAGE + 200], map[2 * PAGE]), (7, 0, 0));
+    }
+
+    /// From here on the kernel has a say in all that is written.
+    fn limits_sizes() {
+        let most = libc::rlimit { rlim_cur: 1 << 30, rlim_max: libc::RLIM_INFINITY };
+        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const most) }, 0);
+    }
+
+    fn allocates(file: &File, mode: i32, start: usize, len: usize) -> i32 {
+        let [start, len] = [start, len].map(|place| place.cast_signed() as i64);
+        unsafe { libc::fallocate(file.as_raw_fd(), mode, start, len) }
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn makes_room() {
+        const KEEPS: i32 = libc::FALLOC_FL_KEEP_SIZE;
+        const PUNCHES: i32 = libc::FALLOC_FL_PUNCH_HOLE;
+        let (file, _) = mapped(2);
+        let map = map(&file, libc::MAP_SHARED, 6 * PAGE);
+        let (fd, same) = (file.as_raw_fd(), File::open(path("file")).unwrap());
+        for pages in [3, 5] {
+            let stored = [100, PAGE + 50, PAGE + 200];
+            for at in stored {
+                map[at] = b's';
+            }
+            assert_eq!(allocates(&file, 0, 0, pages * PAGE), 0);
+            assert_eq!(allocates(&file, KEEPS, 0, 2 * pages * PAGE), 0);
+            assert_eq!(allocates(&file, PUNCHES, 0, PAGE), -1);
+            file.set_len((pages + 1) as u64 * PAGE as u64).unwrap();
+            let (mut from, mut to) = (1 << 20, 0);
+            let (from, to) = (&raw mut from, &raw mut to);
+            assert_eq!(
+                unsafe { libc::copy_file_range(same.as_raw_fd(), from, fd, to, PAGE, 0) },
+                0
+            );
+            assert_eq!(stored.map(|at| map[at]), [b's'; 3]);
+            // What zeroes bytes takes those alone.
+            assert_eq!(allocates(&file, PUNCHES | KEEPS, PAGE, 100), 0);
+            assert_eq!(stored.map(|at| map[at]), [b's', 0, b's']);
+            for moves in [libc::FALLOC_FL_COLLAPSE_RANGE, libc::FALLOC_FL_INSERT_RANGE] {
+                assert_eq!(allocates(&file, moves, 0, PAGE), -1);
+                assert_eq!(std::io::Error::last_os_error().raw_os_error(), Some(libc::EBUSY));
+            }
+            publish(map);
+            assert_eq!(stored.map(|at| byte(&file, at)), [b's', 0, b's']);
+            file.write_all_at(&[7; 2 * PAGE], 0).unwrap();
+            // What is cut off is gone.
+            map[pages * PAGE] = b's';
+            file.set_len((pages * PAGE) as u64).unwrap();
+            file.set_len(((pages + 1) * PAGE) as u64).unwrap();
+            assert_eq!(map[pages * PAGE], 0);
+            file.set_len((pages * PAGE) as u64).unwrap();
+            limits_sizes();
+        }
     }
 
     #[test]

@@ -8,6 +8,7 @@ use novale_posix::{Target, Whence, Written};
 
 use crate::base::sys::{Args, Ret, Served, fail, sys};
 use crate::base::{guard, report};
+use crate::calls::written;
 use crate::fds::kernel;
 use crate::fds::table::{self, DIRECTORY, InUse, MAPPED, SHARED};
 use crate::maps::{self, growing, replicas};
@@ -167,17 +168,29 @@ impl File {
     }
 
     /// Where a replica shows the file nothing is moved in it: what is stored there and not published yet has its place.
-    fn fallocate(&self, mode: Fallocate, offset: u64, len: u64) -> Result<(), Error> {
+    fn fallocate(&self, mode: Fallocate, offset: u64, len: u64) -> Result<(), Refused> {
         let ino = self.description.ino();
         let file = (self.description.mount(), ino);
         let maps = maps::with_replicas().filter(|maps| replicas::are_of(maps, file));
         let moves = matches!(mode, Fallocate::CollapseRange | Fallocate::InsertRange);
         if maps.is_some() && moves {
-            return Err(Error::Pinned);
+            return Err(Error::Pinned.into());
+        }
+        if let Some(why) = self.left_to_kernel() {
+            return Err(Refused::ByKernel(why));
         }
         self.fs.fallocate(&ctx(), ino, mode, offset, len)?;
-        let end = if moves { u64::MAX } else { offset + len };
-        replicas::changed(maps, self.fs, file, &(offset..end));
+        replicas::changed(maps, self.fs, file, &written::of_fallocate(mode, offset, len));
+        Ok(())
+    }
+
+    /// Until the replicas show it no other thread makes the file longer: what the program stores there stays.
+    fn truncate(&self, size: u64) -> Result<(), Error> {
+        let ino = self.description.ino();
+        let maps = maps::with_replicas();
+        let set = SetAttr { size: Some(size), ..SetAttr::default() };
+        self.fs.setattr(&ctx(), Node::current(ino), &set)?;
+        replicas::cut(maps, self.fs, (self.description.mount(), ino), size);
         Ok(())
     }
 
@@ -720,14 +733,11 @@ pub(crate) fn truncate(args: &Args) -> Served {
     if let Some(why) = file.left_to_kernel() {
         return served(&file, Err(Refused::ByKernel(why)));
     }
-    let set = SetAttr { size: Some(size), ..SetAttr::default() };
-    let done = file.fs.setattr(&ctx(), Node::current(file.description.ino()), &set);
+    let done = file.truncate(size);
     if done.is_ok() {
-        let of = (file.description.mount(), file.description.ino());
-        replicas::changed(None, file.fs, of, &(size..u64::MAX));
         file.grew(size);
     }
-    served(&file, done.map(|_| 0).map_err(Into::into))
+    served(&file, done.map(|()| 0).map_err(Into::into))
 }
 
 /// `fallocate(fd, mode, offset, len)`.
@@ -750,14 +760,11 @@ pub(crate) fn fallocate(args: &Args) -> Served {
     if start.checked_add(bytes).is_none() {
         return Some(fail(libc::EFBIG));
     }
-    if let Some(why) = file.left_to_kernel() {
-        return served(&file, Err(Refused::ByKernel(why)));
-    }
     let done = file.fallocate(mode, offset, len);
     if done.is_ok() {
         file.grew(offset + len);
     }
-    served(&file, done.map(|()| 0).map_err(Into::into))
+    served(&file, done.map(|()| 0))
 }
 
 /// `posix_fadvise(fd, offset, len, advice)`: memory needs none.

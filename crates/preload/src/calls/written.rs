@@ -1,6 +1,11 @@
 //! What the kernel writes for this process to a file that it shows in replicas: whose position others have too, or
 //! whose length the kernel has to judge. The replicas show it before the call returns.
 
+use std::ops::Range;
+
+use novale_core::Fallocate;
+use novale_posix::fallocate_mode;
+
 use crate::base::guard;
 use crate::base::sys::{Args, sys};
 use crate::fds::table::{self, DIRECTORY, InUse};
@@ -19,8 +24,21 @@ enum Written {
     Before(u64),
     /// At the file's end.
     End,
-    /// So many bytes from there on.
+    /// In that range, whatever it returns.
     Range(u64, u64),
+    /// From a new end on.
+    Cut(u64),
+}
+
+/// The bytes of a file that `fallocate` changes: none where it only has room made.
+pub(crate) fn of_fallocate(mode: Fallocate, start: u64, len: u64) -> Range<u64> {
+    match mode {
+        Fallocate::Extend | Fallocate::KeepSize => start..start,
+        Fallocate::PunchHole | Fallocate::ZeroRange | Fallocate::ZeroRangeKeepSize => {
+            start..start.saturating_add(len)
+        }
+        Fallocate::CollapseRange | Fallocate::InsertRange => start..u64::MAX,
+    }
 }
 
 /// The descriptor that a call writes by, and where it writes.
@@ -35,8 +53,11 @@ fn target(number: i64, args: &Args) -> Option<(i32, Written)> {
         }
         libc::SYS_copy_file_range | libc::SYS_splice if fourth == 0 => (third, Written::Position),
         libc::SYS_copy_file_range | libc::SYS_splice => (third, Written::Before(fourth)),
-        libc::SYS_fallocate => (first, Written::Range(third, fourth)),
-        libc::SYS_ftruncate => (first, Written::Range(second, u64::MAX)),
+        libc::SYS_fallocate => {
+            let changed = of_fallocate(fallocate_mode(second as i32).ok()?, third, fourth);
+            (first, Written::Range(changed.start, changed.end))
+        }
+        libc::SYS_ftruncate => (first, Written::Cut(second)),
         _ => return None,
     };
     Some((descriptor(fd), place))
@@ -68,7 +89,11 @@ pub(crate) fn show(number: i64, args: &Args, bytes: u64) -> Option<()> {
             let ask = |fd| sys!(libc::SYS_lseek, fd, 0, libc::SEEK_CUR);
             ends_at(u64::try_from(table::with_number(fd, &file, ask)?).ok()?)
         }
-        Written::Range(start, len) => start..start.saturating_add(len),
+        Written::Range(start, end) => start..end,
+        Written::Cut(size) => {
+            replicas::cut(None, fs, (file.mount(), file.ino()), size);
+            return Some(());
+        }
     };
     replicas::changed(None, fs, (file.mount(), file.ino()), &range);
     Some(())

@@ -356,7 +356,27 @@ pub(crate) fn changed(
     range: &Range<u64>,
 ) {
     let Some(maps) = maps.or_else(|| maps::with_replicas_now(file.0)) else { return };
-    for part in of_file(&maps, file) {
+    show_range(&maps, fs, file, range, show);
+}
+
+/// This process has given a file another end: its replicas show nothing behind it. What they have before the end that
+/// there is now may be stored since, where another thread has made the file longer again.
+pub(crate) fn cut(maps: Option<Held<'_, Maps>>, fs: &Fs, file: (usize, Ino), size: u64) {
+    let Some(maps) = maps.or_else(|| maps::with_replicas_now(file.0)) else { return };
+    let end = fs.getattr(file.1).map_or(size, |attr| attr.size.max(size));
+    show_range(&maps, fs, file, &(size..end), show_around);
+    show_range(&maps, fs, file, &(end..u64::MAX), show);
+}
+
+/// Has each replica of a file show what is there now of a range, in pieces of a page at most.
+fn show_range(
+    maps: &Maps,
+    fs: &Fs,
+    file: (usize, Ino),
+    range: &Range<u64>,
+    show: fn(&Part, &Piece<'_>),
+) {
+    for part in of_file(maps, file) {
         let end = range.end.min(part.offset + part.len);
         let mut at = range.start.max(part.offset);
         while at < end {
@@ -370,6 +390,25 @@ pub(crate) fn changed(
             at = stop;
         }
     }
+}
+
+/// Shows a page's bytes around those that were stored. No other byte is touched: the program may be storing there.
+fn show_around(part: &Part, piece: &Piece<'_>) {
+    let start = piece.offset / PAGE * PAGE;
+    let (end, at) = (piece.offset + piece.bytes.len() as u64, part.start + (start - part.offset));
+    let Some(base) = &part.of.base else { return };
+    if base.bytes(&(piece.offset..end)).is_none_or(|old| old == piece.bytes) {
+        return;
+    }
+    let page = || base.bytes(&(start..start + PAGE)).map(|page| page.to_vec());
+    let (old, stored) = (page(), change_of(part, base, at, start));
+    put(part, piece);
+    let (Some(old), Some(new)) = (old, page()) else { return };
+    let (now, shown) = match stored {
+        Some(change) => (change.new.clone(), change.over(&new)),
+        None => (old, new),
+    };
+    Piece::changed(start, &now, &shown).for_each(|piece| show_stored(part, &piece));
 }
 
 /// Carries what is not published yet to another replica of the same place in the file, of so many bytes and a base of
