@@ -67,6 +67,10 @@ promises! {
     what_the_kernel_writes_for_the_program_shows: runs writes_by_the_kernel;
     /// `posix_fallocate` over a range of the file put the file's bytes over what was stored there, which was lost.
     what_is_stored_stays_where_room_is_made: runs makes_room;
+    /// Of threads that wrote by one position, once it was shared, each looked for its bytes before where that was by then:
+    /// some showed in no mapping.
+    what_threads_write_by_one_position_shows: runs writes_by_one_position;
+    what_is_written_by_a_position_that_was_set_shows: runs sets_the_position;
     /// After a program had not started, what was stored to one mapping of a file without a name and published did not
     /// show in the other.
     mappings_of_a_file_that_is_gone_are_one: runs shares_what_is_gone;
@@ -84,6 +88,7 @@ fn what_moves_is_where_it_belongs() {
 mod tasks {
     use std::ffi::CString;
     use std::fs::{self, File};
+    use std::io::Write;
     use std::os::fd::{AsFd, AsRawFd};
     use std::os::unix::ffi::OsStrExt;
     use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
@@ -504,6 +509,49 @@ mod tasks {
             file.set_len((pages * PAGE) as u64).unwrap();
             limits_sizes();
         }
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn writes_by_one_position() {
+        const WRITERS: u8 = 4;
+        const TIMES: usize = 500;
+        let (file, map) = mapped(4);
+        by_a_child(|| true);
+        std::thread::scope(|scope| {
+            for writer in 0..WRITERS {
+                let mut file = &file;
+                scope.spawn(move || (0..TIMES).for_each(|_| file.write_all(&[writer; 8]).unwrap()));
+            }
+        });
+        let differs = |at: &usize| map[*at] != byte(&file, *at);
+        assert_eq!((0..4 * PAGE).find(differs), None);
+        assert_eq!(byte(&file, 4 * TIMES * 8 - 1) / WRITERS, 0);
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn sets_the_position() {
+        let (file, map) = mapped(2);
+        by_a_child(|| file.write_all_at(b"cc", 300).is_ok());
+        (map[100], map[300]) = (b's', b's');
+        let mut ends = [0; 2];
+        assert_eq!(unsafe { libc::pipe(ends.as_mut_ptr()) }, 0);
+        seek(&file, 50);
+        std::thread::scope(|scope| {
+            let mover = scope.spawn(|| {
+                let nowhere = std::ptr::null_mut::<i64>();
+                unsafe { libc::splice(ends[0], nowhere, file.as_raw_fd(), nowhere, 4, 0) }
+            });
+            // As a rule the other one waits for what is to be written by then.
+            (0..1000).for_each(|_| std::thread::yield_now());
+            seek(&file, 90);
+            assert_eq!(unsafe { libc::write(ends[1], c"pppp".as_ptr().cast(), 4) }, 4);
+            assert_eq!(mover.join().unwrap(), 4);
+        });
+        assert_eq!([100, 300].map(|at| map[at]), [b's'; 2]);
+        let written = (0..2 * PAGE).find(|at| byte(&file, *at) == b'p').unwrap();
+        assert_eq!(map[written..written + 4], [b'p'; 4]);
     }
 
     #[test]

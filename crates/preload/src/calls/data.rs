@@ -104,6 +104,7 @@ impl File {
         let mut position = self.description.offset.lock();
         *position = to;
         if self.description.is(SHARED) {
+            written::steps_back();
             kernel::set_position(self.fd, &self.description, to.cast_signed());
         }
     }
@@ -651,6 +652,9 @@ pub(crate) fn lseek(args: &Args) -> Served {
     let description = table::get(descriptor(fd)).filter(|found| !found.is(DIRECTORY))?;
     // The kernel may have an old idea of where a file ends, no matter whose the position is.
     let is_from_end = whence as i32 == libc::SEEK_END;
+    if description.is(MAPPED | SHARED) {
+        written::steps_back();
+    }
     if description.is(MAPPED) && !is_from_end {
         return None;
     }
@@ -730,6 +734,7 @@ pub(crate) fn truncate(args: &Args) -> Served {
     if !file.description.writes() || size > i64::MAX as u64 {
         return Some(fail(libc::EINVAL));
     }
+    written::steps_back();
     if let Some(why) = file.left_to_kernel() {
         return served(&file, Err(Refused::ByKernel(why)));
     }

@@ -1,17 +1,25 @@
 //! What the kernel writes for this process to a file that it shows in replicas: whose position others have too, or
 //! whose length the kernel has to judge. The replicas show it before the call returns.
+//!
+//! Where such a call has written, its position tells as far as nobody else has moved that meanwhile. Otherwise the
+//! replicas show what the file has that they have not seen.
 
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use novale_core::Fallocate;
+use novale_core::{Fallocate, Fs};
 use novale_posix::fallocate_mode;
 
 use crate::base::guard;
 use crate::base::sys::{Args, sys};
+use crate::base::thread::current;
 use crate::fds::table::{self, DIRECTORY, InUse};
 use crate::maps::{self, Mode, replicas};
 use crate::mounts;
 use crate::paths::descriptor;
+
+/// Counts calls after which a position, or a file's end, may be before what was written last.
+static STEPS: AtomicU64 = AtomicU64::new(1);
 
 /// Where a call changes a file.
 #[derive(Clone, Copy)]
@@ -28,6 +36,33 @@ enum Written {
     Range(u64, u64),
     /// From a new end on.
     Cut(u64),
+}
+
+/// Where a call has written that has moved a position, or a file's end.
+#[derive(Debug, PartialEq, Eq)]
+enum Moved {
+    /// Just there.
+    Over(Range<u64>),
+    /// Somewhere there, and so have others.
+    Within(Range<u64>),
+    Anywhere,
+}
+
+impl Moved {
+    /// Of so many bytes, and what was moved from here to there; from nowhere where it may have been moved back as well.
+    fn of(bytes: u64, from: Option<u64>, to: Option<u64>) -> Self {
+        let (Some(from), Some(to)) = (from, to) else { return Self::Anywhere };
+        match to.checked_sub(from) {
+            Some(len) if len == bytes => Self::Over(from..to),
+            Some(len) if len > bytes => Self::Within(from..to),
+            _ => Self::Anywhere,
+        }
+    }
+}
+
+/// To be called before a position, or a file's end, may be moved back.
+pub(crate) fn steps_back() {
+    STEPS.fetch_add(1, Ordering::SeqCst);
 }
 
 /// The bytes of a file that `fallocate` changes: none where it only has room made.
@@ -63,11 +98,49 @@ fn target(number: i64, args: &Args) -> Option<(i32, Written)> {
     Some((descriptor(fd), place))
 }
 
-/// Whether a call that the kernel makes changes a file that may be shown in replicas.
+/// Where a call writes by a description that may be open to append.
+fn place_in(file: &InUse, place: Written) -> Written {
+    let is_moved = matches!(place, Written::Position | Written::Offset(_)) && file.appends();
+    if is_moved { Written::End } else { place }
+}
+
+/// Where the position is, or a file's end.
+fn now(fs: &Fs, (fd, file): (i32, &InUse), place: Written) -> Option<u64> {
+    match place {
+        Written::Position => {
+            let ask = |fd| sys!(libc::SYS_lseek, fd, 0, libc::SEEK_CUR);
+            u64::try_from(table::with_number(fd, file, ask)?).ok()
+        }
+        Written::End => fs.getattr(file.ino()).ok().map(|attr| attr.size),
+        Written::Offset(_) | Written::Before(_) | Written::Range(..) | Written::Cut(_) => None,
+    }
+}
+
+/// Whether a call that the kernel makes changes a file that may be shown in replicas. From where on is noted then.
 pub(crate) fn is_to_replicas(number: i64, args: &Args) -> bool {
-    let may_show = |file: InUse| !file.is(DIRECTORY) && maps::mode(file.mount()) == Mode::Atomic;
-    maps::has_replicas()
-        && target(number, args).is_some_and(|(fd, _)| table::get(fd).is_some_and(may_show))
+    if !maps::has_replicas() {
+        return false;
+    }
+    let may_show = |file: &InUse| !file.is(DIRECTORY) && maps::mode(file.mount()) == Mode::Atomic;
+    let found = target(number, args)
+        .and_then(|(fd, place)| Some((fd, place, table::get(fd).filter(may_show)?)));
+    let Some((fd, place, file)) = found else { return false };
+    let [steps, from] = &current().written_from;
+    steps.store(STEPS.load(Ordering::SeqCst), Ordering::Relaxed);
+    let place = place_in(&file, place);
+    match mounts::fs(file.mount()).and_then(|fs| now(fs, (fd, &file), place)) {
+        Some(start) => from.store(start, Ordering::Relaxed),
+        None => steps.store(0, Ordering::Relaxed),
+    }
+    true
+}
+
+/// From where on a call of this thread writes, as it was noted; nothing where a step back was made since, or another
+/// call, of a handler.
+fn noted() -> Option<u64> {
+    let [steps, from] = &current().written_from;
+    let is_so = steps.swap(0, Ordering::Relaxed) == STEPS.load(Ordering::SeqCst);
+    is_so.then(|| from.load(Ordering::Relaxed))
 }
 
 /// Has replicas show what the kernel has made of a call, so many bytes where it writes.
@@ -78,23 +151,49 @@ pub(crate) fn show(number: i64, args: &Args, bytes: u64) -> Option<()> {
     let (fd, place) = target(number, args)?;
     let file = table::get(fd).filter(|file| !file.is(DIRECTORY))?;
     let fs = mounts::fs(file.mount())?;
-    let size = || fs.getattr(file.ino()).ok().map(|attr| attr.size);
-    let ends_at = |end: u64| end.saturating_sub(bytes)..end;
-    let range = match place {
-        Written::Offset(_) if file.appends() => ends_at(size()?),
+    let of = (file.mount(), file.ino());
+    let range = match place_in(&file, place) {
         Written::Offset(start) => start..start.saturating_add(bytes),
-        Written::Before(at) => ends_at(guard::load::<u64>(at)?),
-        Written::End => ends_at(size()?),
-        Written::Position => {
-            let ask = |fd| sys!(libc::SYS_lseek, fd, 0, libc::SEEK_CUR);
-            ends_at(u64::try_from(table::with_number(fd, &file, ask)?).ok()?)
+        Written::Before(at) => {
+            let end = guard::load::<u64>(at)?;
+            end.saturating_sub(bytes)..end
         }
         Written::Range(start, end) => start..end,
         Written::Cut(size) => {
-            replicas::cut(None, fs, (file.mount(), file.ino()), size);
+            replicas::cut(None, fs, of, size);
             return Some(());
         }
+        place @ (Written::Position | Written::End) => {
+            let to = now(fs, (fd, &file), place);
+            match Moved::of(bytes, noted(), to) {
+                Moved::Over(range) => range,
+                Moved::Within(range) => {
+                    replicas::changed_within(fs, of, &range);
+                    return Some(());
+                }
+                Moved::Anywhere => {
+                    replicas::changed_anywhere(fs, of);
+                    return Some(());
+                }
+            }
+        }
     };
-    replicas::changed(None, fs, (file.mount(), file.ino()), &range);
+    replicas::changed(None, fs, of, &range);
     Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_is_known_where_nobody_else_has_moved() {
+        assert_eq!(Moved::of(8, Some(0), Some(8)), Moved::Over(0..8));
+        assert_eq!(Moved::of(8, Some(0), Some(24)), Moved::Within(0..24));
+        for (from, to) in
+            [(Some(16), Some(8)), (Some(8), Some(8)), (None, Some(8)), (Some(8), None)]
+        {
+            assert_eq!(Moved::of(8, from, to), Moved::Anywhere);
+        }
+    }
 }

@@ -359,6 +359,20 @@ pub(crate) fn changed(
     show_range(&maps, fs, file, range, show);
 }
 
+/// This process has changed bytes somewhere in a range of a file, in which nobody else has changed any but lately: its
+/// replicas show what they had not seen.
+pub(crate) fn changed_within(fs: &Fs, file: (usize, Ino), range: &Range<u64>) {
+    let Some(maps) = maps::with_replicas_now(file.0) else { return };
+    show_range(&maps, fs, file, range, show_unseen);
+}
+
+/// This process has changed bytes somewhere in a file: its replicas show what they had not seen, but where it was stored
+/// to, since that may be of another process, and older.
+pub(crate) fn changed_anywhere(fs: &Fs, file: (usize, Ino)) {
+    let Some(maps) = maps::with_replicas_now(file.0) else { return };
+    show_range(&maps, fs, file, &(0..u64::MAX), show_around);
+}
+
 /// This process has given a file another end: its replicas show nothing behind it. What they have before the end that
 /// there is now may be stored since, where another thread has made the file longer again.
 pub(crate) fn cut(maps: Option<Held<'_, Maps>>, fs: &Fs, file: (usize, Ino), size: u64) {
@@ -390,6 +404,14 @@ fn show_range(
             at = stop;
         }
     }
+}
+
+/// Shows of a page's bytes those that the base has otherwise.
+fn show_unseen(part: &Part, &Piece { offset, bytes }: &Piece<'_>) {
+    let range = offset..offset + bytes.len() as u64;
+    let Some(old) = part.of.base.as_ref().and_then(|base| base.bytes(&range)) else { return };
+    let old = old.to_vec();
+    Piece::changed(offset, &old, bytes).for_each(|piece| show(part, &piece));
 }
 
 /// Shows a page's bytes around those that were stored. No other byte is touched: the program may be storing there.
