@@ -71,6 +71,9 @@ promises! {
     /// some showed in no mapping.
     what_threads_write_by_one_position_shows: runs writes_by_one_position;
     what_is_written_by_a_position_that_was_set_shows: runs sets_the_position;
+    /// Once the position of the one was shared, `sendfile` from the other left pages of that with the kernel: `msync` of
+    /// it was EBUSY from then on, and what was written to it did not show.
+    what_is_sent_to_another_file_can_be_published: runs sends;
     /// After a program had not started, what was stored to one mapping of a file without a name and published did not
     /// show in the other.
     mappings_of_a_file_that_is_gone_are_one: runs shares_what_is_gone;
@@ -552,6 +555,29 @@ mod tasks {
         assert_eq!([100, 300].map(|at| map[at]), [b's'; 2]);
         let written = (0..2 * PAGE).find(|at| byte(&file, *at) == b'p').unwrap();
         assert_eq!(map[written..written + 4], [b'p'; 4]);
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn sends() {
+        let (file, from) = mapped(2);
+        fs::write(path("other"), vec![0; 2 * PAGE]).unwrap();
+        let other = File::options().read(true).write(true).open(path("other")).unwrap();
+        let to = map(&other, libc::MAP_SHARED, 2 * PAGE);
+        by_a_child(|| true);
+        for round in 1..3 {
+            seek(&other, 100 * round);
+            let (out, fd, mut at) = (other.as_raw_fd(), file.as_raw_fd(), 0);
+            assert_eq!(unsafe { libc::sendfile(out, fd, &raw mut at, 50) }, 50);
+            let first = 100 * round;
+            assert_eq!([0, 1, 50, 51].map(|at| to[first - 1 + at]), [0, 7, 7, 0]);
+            file.write_all_at(b"w", 3000).unwrap();
+            from[3001] = b's';
+            publish(from);
+            assert_eq!((from[3000], byte(&file, 3000), byte(&file, 3001)), (b'w', b'w', b's'));
+            publish(to);
+            limits_sizes();
+        }
     }
 
     #[test]

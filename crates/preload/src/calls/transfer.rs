@@ -13,6 +13,7 @@ use crate::base::guard;
 use crate::base::sys::{Args, RESTART, Ret, Served, fail, sys};
 use crate::calls::data::{self, File};
 use crate::calls::descriptors;
+use crate::calls::written;
 use crate::fds::table::{self, DIRECTORY, InUse, MAPPED, SHARED};
 use crate::fds::{kernel, quiet};
 use crate::maps::{self, Mode};
@@ -41,7 +42,8 @@ struct Foreign {
 
 /// What bytes are moved to.
 enum Out<'a> {
-    Ours(&'a mut File),
+    /// A file of a mount, and its number.
+    Ours(&'a mut File, u64),
     /// A file of another file system.
     File(u64),
     /// What may wait for others, and whether it does.
@@ -307,7 +309,7 @@ fn send(args: &Args) -> Served {
         return Some(fail(libc::EINVAL));
     }
     let mut to = match &mut target {
-        Some(target) => Out::Ours(target),
+        Some(target) => Out::Ours(target, out),
         None if is_regular(out) => Out::File(out),
         None => Out::Stream(out, flags & libc::O_NONBLOCK == 0),
     };
@@ -372,7 +374,7 @@ impl Out<'_> {
     /// As [`File::renew`]; false where it is not there any more.
     fn renew(&mut self) -> bool {
         match self {
-            Self::Ours(target) => target.renew().is_some(),
+            Self::Ours(target, _) => target.renew().is_some(),
             Self::File(_) | Self::Stream(..) => true,
         }
     }
@@ -380,7 +382,9 @@ impl Out<'_> {
     fn put(&self, bytes: &[u8]) -> Served {
         let write = |fd| sys!(libc::SYS_write, fd, bytes.as_ptr(), bytes.len());
         match self {
-            Self::Ours(target) => data::write_to(target, bytes),
+            // The kernel would read the source by pages of its own, and a file that it has those of is not published.
+            Self::Ours(target, fd) => data::write_to(target, bytes)
+                .or_else(|| maps::has_replicas().then(|| written::by_kernel(*fd, bytes))),
             Self::File(fd) => Some(quiet::outside(|| write(*fd))),
             Self::Stream(fd, waits) => send_all(*fd, *waits, bytes),
         }

@@ -11,8 +11,9 @@ use novale_core::{Fallocate, Fs};
 use novale_posix::fallocate_mode;
 
 use crate::base::guard;
-use crate::base::sys::{Args, sys};
+use crate::base::sys::{Args, Ret, sys};
 use crate::base::thread::current;
+use crate::fds::quiet;
 use crate::fds::table::{self, DIRECTORY, InUse};
 use crate::maps::{self, Mode, replicas};
 use crate::mounts;
@@ -180,6 +181,18 @@ pub(crate) fn show(number: i64, args: &Args, bytes: u64) -> Option<()> {
     };
     replicas::changed(None, fs, of, &range);
     Some(())
+}
+
+/// Has the kernel write bytes of this library's where it has the position, and replicas show them.
+pub(crate) fn by_kernel(fd: u64, bytes: &[u8]) -> Ret {
+    let (number, args) =
+        (libc::SYS_write, [fd, bytes.as_ptr() as u64, bytes.len() as u64, 0, 0, 0]);
+    let is_shown = is_to_replicas(number, &args);
+    let wrote = quiet::outside(|| sys!(number, fd, bytes.as_ptr(), bytes.len()));
+    if let (true, Ok(done)) = (is_shown, u64::try_from(wrote)) {
+        show(number, &args, done).unwrap_or_default();
+    }
+    wrote
 }
 
 #[cfg(test)]
