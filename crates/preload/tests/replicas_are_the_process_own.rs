@@ -50,6 +50,8 @@ promises! {
     access_is_for_the_program_alone: runs protects;
     /// What was written to the file, or published, came into what the program had stored to a private mapping.
     private_copies_stay_as_they_are: runs keeps_to_itself;
+    /// A page that was cut off the file kept what was stored to its private copy, and the file's old bytes.
+    private_copies_go_with_what_is_cut_off: runs cuts_off;
     /// What another thread wrote while the file was read for a mapping did not show there, and was undone when the
     /// page was published.
     what_is_written_during_mmap_shows: runs maps_while_it_is_written;
@@ -308,6 +310,24 @@ mod tasks {
         publish(shared);
         assert_eq!([0, 1, 2].map(|at| own[at]), [b'o', 7, 7]);
         assert_eq!([0, 1, 2].map(|at| own[PAGE + at]), [7, b'w', b's']);
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn cuts_off() {
+        let (file, _) = mapped(3);
+        let own = map(&file, libc::MAP_PRIVATE, 3 * PAGE);
+        for _ in 0..2 {
+            for page in 0..3 {
+                own[page * PAGE + 200] = b'o';
+            }
+            file.set_len(PAGE as u64 + 100).unwrap();
+            file.set_len(3 * PAGE as u64).unwrap();
+            file.write_all_at(b"w", 2 * PAGE as u64).unwrap();
+            let found = [200, PAGE + 200, 2 * PAGE, 2 * PAGE + 200].map(|at| own[at]);
+            assert_eq!(found, [b'o', b'o', b'w', 0]);
+            limits_sizes();
+        }
     }
 
     #[test]

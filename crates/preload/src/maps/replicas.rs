@@ -380,6 +380,18 @@ pub(crate) fn cut(maps: Option<Held<'_, Maps>>, fs: &Fs, file: (usize, Ino), siz
     let end = fs.getattr(file.1).map_or(size, |attr| attr.size.max(size));
     show_range(&maps, fs, file, &(size..end), show_around);
     show_range(&maps, fs, file, &(end..u64::MAX), show);
+    for part in of_file(&maps, file).filter(|part| !part.shared) {
+        drop_copies(part, end.next_multiple_of(PAGE));
+    }
+}
+
+/// Has a private mapping lose what was stored to its pages from there on in the file, as in Linux where they are cut off.
+fn drop_copies(part: &Part, from: u64) {
+    let at = part.start + from.saturating_sub(part.offset).min(part.len);
+    let len = part.end() - at;
+    if len > 0 {
+        sys!(libc::SYS_madvise, at, len, libc::MADV_DONTNEED);
+    }
 }
 
 /// Has each replica of a file show what is there now of a range, in pieces of a page at most.
