@@ -4,10 +4,11 @@ mod support;
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, SeekFrom, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
@@ -126,6 +127,76 @@ fn a_shared_pool_is_one_on_two_directories_too() {
     novale(&["umount", &dir, &other]).ok();
     assert_eq!(facts(&slot)["clean"], true);
     fs::remove_dir(&other).unwrap();
+}
+
+/// Each looked for a mount before the other had one, and started a daemon.
+#[test]
+fn a_shared_pool_that_two_mount_at_once_has_one_daemon() {
+    let Some(scratch) = Scratch::for_mount("a_shared_pool_that_two_mount_at_once") else { return };
+    let (slot, dir, other) = (scratch.pool(), scratch.dir(), scratch.slot("other"));
+    fs::create_dir(&other).unwrap();
+    for round in 0..8 {
+        let mount = |at: &str| novale(&["mount", "--quiet", "-o", "direct", &slot, at]).ok();
+        thread::scope(|scope| {
+            scope.spawn(|| mount(&dir));
+            scope.spawn(|| mount(&other));
+        });
+        let device = |at: &str| fs::metadata(at).unwrap().dev();
+        let devices = (device(&dir), device(&other));
+        novale(&["umount", &dir, &other]).ok();
+        assert_eq!(devices.0, devices.1, "round {round}");
+    }
+    fs::remove_dir(&other).unwrap();
+}
+
+/// A second daemon served the pool beside the first, whose mount was there still for who had it open.
+#[test]
+fn a_shared_pool_whose_mount_cannot_be_shown_is_refused_a_second_daemon() {
+    let Some(scratch) = Scratch::for_mount("a_shared_pool_whose_mount") else { return };
+    let (slot, dir, other) = (scratch.pool(), scratch.dir(), scratch.slot("other"));
+    fs::create_dir(&other).unwrap();
+    let call = |command: &str, words: &[&str]| {
+        assert!(Command::new(command).args(words).status().unwrap().success(), "{words:?}");
+    };
+    let mount = |at: &str| novale(&["mount", "--quiet", "-o", "direct", &slot, at]);
+    mount(&dir).ok();
+    fs::create_dir(scratch.in_dir("part")).unwrap();
+    call("mount", &["--bind", &format!("{dir}/part"), &other]);
+    call("umount", &[&dir]);
+    let part = mount(&dir);
+    call("umount", &[&other]);
+    part.refused(1, &["process", "a part of it", &other]);
+
+    mount(&dir).ok();
+    call("mount", &["-t", "tmpfs", "none", &dir]);
+    let hidden = mount(&other);
+    call("umount", &[&dir]);
+    hidden.refused(1, &["process", "hides it", &dir]);
+
+    let stopped = Stopped::daemon_of(&slot);
+    let stuck = mount(&other);
+    drop(stopped);
+    stuck.refused(1, &[&dir, "has not answered"]);
+
+    // One that is hidden, and one that can be shown.
+    mount(&other).ok();
+    call("mount", &["-t", "tmpfs", "none", &dir]);
+    let third = scratch.slot("third");
+    fs::create_dir(&third).unwrap();
+    let shown = mount(&third);
+    call("umount", &[&dir]);
+    shown.ok();
+    novale(&["umount", &third, &other]).refused(1, &["stays open"]);
+
+    let open = File::create(scratch.in_dir("open")).unwrap();
+    call("umount", &["-l", &dir]);
+    mount(&other).refused(1, &["process", "--lazy"]);
+    drop(open);
+    mount(&other).ok();
+    novale(&["umount", &other]).ok();
+    assert_eq!(facts(&slot)["clean"], true);
+    fs::remove_dir(&other).unwrap();
+    fs::remove_dir(&third).unwrap();
 }
 
 #[test]

@@ -27,7 +27,7 @@ use crate::pools::locked::PoolLock;
 use crate::pools::slots::split_source;
 
 /// How long a daemon that no longer serves a mount is given to close its pool.
-const CLOSING_MAX: Duration = Duration::from_secs(10);
+pub(crate) const CLOSING_MAX: Duration = Duration::from_secs(10);
 /// How often the one who waits for that looks.
 const CLOSING_STEP: Duration = Duration::from_millis(10);
 /// Looks at the kernel's list of locks before a file counts as locked by nobody.

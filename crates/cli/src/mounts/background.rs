@@ -1,7 +1,7 @@
 //! Serving from the background: this program once more, as a daemon, and waiting until it is ready.
 //!
 //! The daemon's standard output is a pipe to here. It says [`READY`] and leaves the terminal, or
-//! says what is wrong on standard error and ends.
+//! [`SERVED`] and ends, or says what is wrong on standard error and ends.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
@@ -16,9 +16,12 @@ use crate::mounts::mount::Request;
 
 /// What the daemon says once the mount can be used.
 const READY: &str = "ready";
+/// What it says where another one has the pool mounted.
+const SERVED: &str = "served";
 
-/// Starts the daemon; returns when the mount can be used, or with the daemon's own exit code.
-pub(crate) fn start(request: &Request) -> Result<ExitCode> {
+/// Starts the daemon; returns when the mount can be used, or with the daemon's own exit code; without one when it
+/// has ended because another one has the pool mounted.
+pub(crate) fn start(request: &Request) -> Result<Option<ExitCode>> {
     // A log that can't be written is said before anything is mounted.
     request.args.log.as_deref().map(open_log).transpose()?;
     let mut child = spawn(request).context("starting the daemon")?;
@@ -27,9 +30,13 @@ pub(crate) fn start(request: &Request) -> Result<ExitCode> {
         BufReader::new(output).read_line(&mut said).context("listening to the daemon")?;
     }
     if said.trim_end() == READY {
-        return Ok(ExitCode::SUCCESS);
+        return Ok(Some(ExitCode::SUCCESS));
     }
-    failed(child.wait().context("waiting for the daemon")?)
+    let status = child.wait().context("waiting for the daemon")?;
+    if said.trim_end() == SERVED && status.success() {
+        return Ok(None);
+    }
+    failed(status).map(Some)
 }
 
 fn spawn(request: &Request) -> std::io::Result<Child> {
@@ -118,14 +125,23 @@ pub(crate) fn ready(log: Option<&Path>) -> Result<()> {
     rustix::process::setsid().ok();
     std::env::set_current_dir("/").context("/")?;
     let errors = log.map(open_log).transpose()?;
-    let mut output = std::io::stdout();
-    writeln!(output, "{READY}").and_then(|()| output.flush()).context("answering")?;
+    answer(READY)?;
     rustix::stdio::dup2_stdout(&null).context("standard output")?;
     match errors {
         Some(log) => rustix::stdio::dup2_stderr(&log).context("the log")?,
         None => rustix::stdio::dup2_stderr(&null).context("standard error")?,
     }
     Ok(())
+}
+
+/// In the daemon: says that another one has the pool mounted.
+pub(crate) fn served() -> Result<()> {
+    answer(SERVED)
+}
+
+fn answer(word: &str) -> Result<()> {
+    let mut output = std::io::stdout();
+    writeln!(output, "{word}").and_then(|()| output.flush()).context("answering")
 }
 
 fn open_log(path: &Path) -> Result<std::fs::File> {

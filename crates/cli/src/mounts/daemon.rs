@@ -25,6 +25,7 @@ use crate::base::voice::Voice;
 use crate::base::words::{self, ForPrograms, of_stopped};
 use crate::holders::facts::{Answer, Changing, Facts, slots_told};
 use crate::holders::holder;
+use crate::mounts::again::Turn;
 use crate::mounts::mount::Request;
 use crate::mounts::{background, empty, leaving};
 use crate::pools::locked::PoolLock;
@@ -60,6 +61,15 @@ pub(crate) fn run(request: &Request) -> Result<()> {
     tell_bad_copies(request, &found);
     let is_unread = found.arena()?.is_unreadable();
     let pool = if request.args.direct { share(request, &found)? } else { alone(request, &found)? };
+    // Before there is a mount, so that nobody takes this one for a program.
+    serve(request, &pool, (0, 0));
+    let turn = pool.shared.then(|| Turn::take(&pool.arena)).transpose()?;
+    if let Some(turn) = &turn
+        && turn.is_served(request)?
+    {
+        pool.fs.close()?;
+        return background::served();
+    }
     if is_unread {
         tell_unread(&found);
     }
@@ -68,8 +78,6 @@ pub(crate) fn run(request: &Request) -> Result<()> {
     let voice = Arc::new(Voice::new(request.args.daemon && request.args.log.is_none()));
     let changing = Changing::default();
     let facts = facts(request, &found).answered(pool.fs.clone(), changing.clone());
-    // Before there is a mount, so that nobody takes this one for a program.
-    serve(request, &pool, (0, 0));
     tell_served_too(&found, &pool.fs);
     // Of a pool of which some are missing nothing is told.
     let told = found.is_whole().then(|| slots_told(found.paths.clone(), pool.fs.clone()));
@@ -98,6 +106,7 @@ pub(crate) fn run(request: &Request) -> Result<()> {
         }
     };
     serve(request, &pool, server.device());
+    drop(turn);
     let event = begin(request, &pool, server.device(), (&voice, &changing))
         .and_then(|()| announce(request, &found, &server))
         .and_then(|()| wait(&next_event, &pool, &voice));

@@ -28,14 +28,19 @@ pub(crate) fn run(args: &MountArgs) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let request = request(given, target, args, words)?;
-    if !request.args.daemon && again::run(&request)? {
-        return Ok(ExitCode::SUCCESS);
-    }
     if request.args.foreground || request.args.daemon {
         daemon::run(&request)?;
         return Ok(ExitCode::SUCCESS);
     }
-    background::start(&request)
+    loop {
+        if again::run(&request)? {
+            return Ok(ExitCode::SUCCESS);
+        }
+        // It ends without one where another has mounted the pool meanwhile.
+        if let Some(code) = background::start(&request)? {
+            return Ok(code);
+        }
+    }
 }
 
 fn request(given: &[PathBuf], target: &Path, args: &MountArgs, words: Words) -> Result<Request> {
