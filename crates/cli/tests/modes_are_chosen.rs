@@ -271,6 +271,38 @@ fn what_is_buffered_outlives_all_who_have_the_pool_open() {
     novale(&["check", &slot]).ok();
 }
 
+/// It went without what was buffered, and nothing was said of it.
+#[test]
+fn a_copy_of_a_pool_is_said_to_go_without_what_is_buffered() {
+    let Some(scratch) = Scratch::for_mount("a_copy_of_a_pool_is_said") else { return };
+    let _alone = alone();
+    let (slot, copy) = (scratch.slot("pool"), scratch.slot("copy"));
+    novale(&["mkfs", "--size", "32M", &slot]).ok();
+    let words = "mode=buffered,write_back=3600,age=3600";
+    novale(&["mount", "-o", words, &slot, &scratch.dir()]).ok();
+    let file = scratch.in_dir("file");
+    write(&mut File::create(&file).unwrap());
+    assert!(ends(signal_daemon(&slot, Signal::KILL)));
+    novale(&["umount", &scratch.dir()]).ok();
+    fs::copy(&slot, &copy).unwrap();
+    let left = arenas(&slot);
+    let mount = |slot: &str| {
+        let mounted = novale(&["mount", slot, &scratch.dir()]);
+        let said = mounted.err.clone();
+        mounted.ok();
+        let len = fs::metadata(&file).unwrap().len();
+        novale(&["umount", &scratch.dir()]).ok();
+        (len, said.contains("goes without that"), said)
+    };
+    let (len, is_told, said) = mount(&copy);
+    assert!(len == 0 && is_told && said.contains(left[0].to_str().unwrap()), "{len} {said}");
+    // It was closed clean.
+    assert!(!mount(&copy).1);
+    let (len, is_told, said) = mount(&slot);
+    assert!(len == 10_000 && !is_told, "{len} {said}");
+    assert!(arenas(&slot).is_empty());
+}
+
 /// It was full, and found full again by each mount that was to write back what was in it.
 #[test]
 fn what_is_buffered_outlives_all_in_memory_that_is_full() {

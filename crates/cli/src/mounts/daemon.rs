@@ -59,6 +59,7 @@ pub(crate) fn run(request: &Request) -> Result<()> {
         memory::warn(&found.paths, &found.memory);
     }
     tell_bad_copies(request, &found);
+    tell_left_elsewhere(&found)?;
     let is_unread = found.arena()?.is_unreadable();
     let pool = if request.args.direct { share(request, &found)? } else { alone(request, &found)? };
     // Before there is a mount, so that nobody takes this one for a program.
@@ -550,6 +551,24 @@ fn tell_unread(found: &Found) {
          if they had it in mode=buffered, what they had only buffered is gone",
         slots::shown(&found.paths)
     );
+}
+
+/// Says that what was only buffered is not there for this file of slot 0, but for another one.
+fn tell_left_elsewhere(found: &Found) -> Result<()> {
+    let arena = found.arena()?;
+    // One that is there is this file's own: of a pool that others have open, or that was left so.
+    if found.info.clean || arena.open().is_ok() {
+        return Ok(());
+    }
+    for path in arena.left_with_other_files() {
+        remark!(
+            "novale: {}: what processes that were killed, or had a slot fail, had only buffered is kept in {}, for the \
+             file that was slot 0 then: this one, a copy of it or restored from one, goes without that",
+            slots::shown(&found.paths),
+            path.display()
+        );
+    }
+    Ok(())
 }
 
 fn tell_left_behind(found: &Found, is_written: bool) {

@@ -226,6 +226,18 @@ impl Daemon {
     fn close(&self, target: &Path, limit: Duration) -> Result<()> {
         self.wait(target, limit)?;
         if let Some(slot) = self.failed.first() {
+            if *slot == 0 {
+                let kept = if self.is_buffered {
+                    "; what was only buffered is kept until the machine is restarted, and the next mount writes it \
+                     there, if slot 0 is the same file then: a copy in another file goes without it"
+                } else {
+                    ""
+                };
+                bail!(
+                    "slot 0 has failed under the mount, and the pool was not closed clean: nothing of it can be read \
+                     before slot 0 can{kept}"
+                );
+            }
             if self.is_buffered {
                 bail!(
                     "slot {slot} has failed under the mount, and the pool was not closed clean; what was only buffered is \

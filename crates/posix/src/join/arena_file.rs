@@ -224,6 +224,22 @@ impl ArenaFile {
         Ok(self.usable()?.is_some_and(|arena| has_left_behind(&arena)))
     }
 
+    /// The arenas with what clients that were all killed had only buffered of a pool with this one's number, where another
+    /// file was slot 0: a copy of a pool has its number.
+    #[must_use]
+    pub fn left_with_other_files(&self) -> Vec<PathBuf> {
+        let own = self.path.as_os_str().as_bytes();
+        let is_left = |path: &PathBuf| {
+            let Ok(Seen::Own(file)) = look(path) else { return false };
+            let arena = Arena::open_file(file, self.identity());
+            arena.is_ok_and(|it| has_left_behind(&it) && live_clients(&it).is_empty())
+        };
+        let prefix = format!("{PREFIX}{}-", hyphenated(self.pool_uuid));
+        let mut all = list(Path::new(FOLDER), prefix.as_bytes()).unwrap_or_default();
+        all.retain(|path| !path.as_os_str().as_bytes().starts_with(own) && is_left(path));
+        all
+    }
+
     /// Whether an arena is there that this program can never look at, since those who left it were of another pid or
     /// time namespace, or of another build. Who opens the pool removes it, and with it what they had only buffered.
     #[must_use]
