@@ -129,14 +129,16 @@ fn a_shared_pool_is_one_on_two_directories_too() {
     fs::remove_dir(&other).unwrap();
 }
 
-/// Each looked for a mount before the other had one, and started a daemon.
+/// Each looked for a mount before the other had one, and started a daemon; of a pool that is not shared one of the
+/// two was refused.
 #[test]
-fn a_shared_pool_that_two_mount_at_once_has_one_daemon() {
-    let Some(scratch) = Scratch::for_mount("a_shared_pool_that_two_mount_at_once") else { return };
+fn a_pool_that_two_mount_at_once_has_one_daemon() {
+    let Some(scratch) = Scratch::for_mount("a_pool_that_two_mount_at_once") else { return };
     let (slot, dir, other) = (scratch.pool(), scratch.dir(), scratch.slot("other"));
     fs::create_dir(&other).unwrap();
-    for round in 0..8 {
-        let mount = |at: &str| novale(&["mount", "--quiet", "-o", "direct", &slot, at]).ok();
+    for round in 0..12 {
+        let how = ["direct", "direct", "rw"][round % 3];
+        let mount = |at: &str| novale(&["mount", "--quiet", "-o", how, &slot, at]).ok();
         thread::scope(|scope| {
             scope.spawn(|| mount(&dir));
             scope.spawn(|| mount(&other));

@@ -139,6 +139,11 @@ pub(crate) fn served() -> Result<()> {
     answer(SERVED)
 }
 
+/// In the daemon: says that the mount can be used, which is another one's.
+pub(crate) fn shown() -> Result<()> {
+    answer(READY)
+}
+
 fn answer(word: &str) -> Result<()> {
     let mut output = std::io::stdout();
     writeln!(output, "{word}").and_then(|()| output.flush()).context("answering")

@@ -27,7 +27,7 @@ use crate::holders::facts::{Answer, Changing, Facts, slots_told};
 use crate::holders::holder;
 use crate::mounts::again::Turn;
 use crate::mounts::mount::Request;
-use crate::mounts::{background, empty, leaving};
+use crate::mounts::{again, background, empty, leaving};
 use crate::pools::locked::PoolLock;
 use crate::pools::slots::{self, Found};
 use crate::pools::{memory, remaining};
@@ -61,16 +61,7 @@ pub(crate) fn run(request: &Request) -> Result<()> {
     tell_bad_copies(request, &found);
     tell_left_elsewhere(&found)?;
     let is_unread = found.arena()?.is_unreadable();
-    let pool = if request.args.direct { share(request, &found)? } else { alone(request, &found)? };
-    // Before there is a mount, so that nobody takes this one for a program.
-    serve(request, &pool, (0, 0));
-    let turn = pool.shared.then(|| Turn::take(&pool.arena)).transpose()?;
-    if let Some(turn) = &turn
-        && turn.is_served(request)?
-    {
-        pool.fs.close()?;
-        return background::served();
-    }
+    let Some((pool, turn)) = open(request, &found)? else { return Ok(()) };
     if is_unread {
         tell_unread(&found);
     }
@@ -145,6 +136,32 @@ fn finish(target: &Path, paths: &[PathBuf]) -> Result<()> {
     command.arg0("novale").args(["slot", "finish", "--of"]);
     command.arg(target).arg("--").args(paths);
     Err(command.exec()).context("taking out the slot that was emptied")
+}
+
+/// Opens the pool, in this daemon's turn to mount it; none where another one has mounted it since the command looked,
+/// which is shown instead.
+fn open(request: &Request, found: &Found) -> Result<Option<(OpenPool, Turn)>> {
+    let opened = if request.args.direct { share(request, found) } else { alone(request, found) };
+    let pool = match opened {
+        Ok(pool) => pool,
+        Err(error) => {
+            // It may be about to say that it serves it.
+            drop(found.arena().and_then(|arena| Turn::take(&arena)));
+            return if request.args.daemon && again::run(request)? {
+                background::shown().map(|()| None)
+            } else {
+                Err(error)
+            };
+        }
+    };
+    // Before there is a mount, so that nobody takes this one for a program.
+    serve(request, &pool, (0, 0));
+    let turn = Turn::take(&pool.arena)?;
+    if turn.is_served(request)? {
+        pool.fs.close()?;
+        return background::served().map(|()| None);
+    }
+    Ok(Some((pool, turn)))
 }
 
 /// Starts what the daemon does beside serving.
