@@ -271,6 +271,38 @@ fn what_is_buffered_outlives_all_who_have_the_pool_open() {
     novale(&["check", &slot]).ok();
 }
 
+/// Programs went by what the mount was made with, and a remount for something else took sync away.
+#[test]
+fn what_is_remounted_with_sync_is_so_for_programs_that_run_directly() {
+    let Some(scratch) = Scratch::for_mount("what_is_remounted_with_sync") else { return };
+    let _alone = alone();
+    let slot = scratch.pool();
+    let dir = scratch.dir();
+    let words = "direct,mode=buffered,write_back=3600,age=3600";
+    novale(&["mount", "-o", words, &slot, &dir]).ok();
+    let buffered = |name: &str| {
+        let file = scratch.in_dir(name).to_str().unwrap().to_owned();
+        let blocks = || -> u64 {
+            let said = novale(&["stats", "--json", &slot]).ok();
+            let said: serde_json::Value = serde_json::from_str(&said).unwrap();
+            said["buffer"]["blocks"].as_u64().unwrap_or(0)
+        };
+        let before = blocks();
+        let to = format!("of={file}");
+        let dd = ["run", "--strict", "--", "dd", "if=/dev/zero", &to, "bs=4k", "count=20"];
+        novale(&dd).ok();
+        blocks() - before
+    };
+    assert_eq!(buffered("first"), 20);
+    novale(&["mount", "-o", "remount,sync", &dir]).ok();
+    assert_eq!(buffered("second"), 0);
+    novale(&["mount", "-o", "remount,noatime", &dir]).ok();
+    assert_eq!(buffered("third"), 0);
+    novale(&["mount", "-o", "remount,async", &dir]).ok();
+    assert_eq!(buffered("fourth"), 20);
+    novale(&["umount", &dir]).ok();
+}
+
 /// It went without what was buffered, and nothing was said of it.
 #[test]
 fn a_copy_of_a_pool_is_said_to_go_without_what_is_buffered() {

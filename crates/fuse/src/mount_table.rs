@@ -54,6 +54,12 @@ impl MountEntry {
         self.super_options.split(',').any(|word| word == "ro")
     }
 
+    /// Whether each write to the file system is to be durable when it returns, wherever it is mounted.
+    #[must_use]
+    pub fn is_sync(&self) -> bool {
+        self.super_options.split(',').any(|word| word == "sync")
+    }
+
     /// What the mount's flags say of access times: the kernel has no word for every read.
     #[must_use]
     pub fn atime(&self) -> Atime {

@@ -178,8 +178,6 @@ pub(crate) fn asked(args: &MountArgs) -> Vec<String> {
 pub(crate) struct ForPrograms {
     /// Options by which some extended attributes are not there: the mount serves all of them.
     pub(crate) hides_attributes: bool,
-    /// Every write is to be durable when it returns, in mode buffered too.
-    pub(crate) syncs: bool,
     /// What mappings are, where the mount says so.
     pub(crate) map: Option<MapKind>,
 }
@@ -187,13 +185,12 @@ pub(crate) struct ForPrograms {
 impl ForPrograms {
     const HIDES: u16 = 1;
     const MAP_SHIFT: u32 = 1;
-    const SYNCS: u16 = 1 << 3;
     const MAPS: [MapKind; 3] = [MapKind::Kernel, MapKind::Dax, MapKind::Atomic];
 
     /// What a daemon runs with.
     pub(crate) fn of(args: &MountArgs, options: &MountOptions) -> Self {
         let hides_attributes = !options.has_acls() || !options.has_user_xattrs();
-        Self { hides_attributes, syncs: options.sync, map: args.map }
+        Self { hides_attributes, map: args.map }
     }
 
     /// As the arena has it.
@@ -201,16 +198,15 @@ impl ForPrograms {
         let kinds = (1..).zip(Self::MAPS);
         let map = kinds.filter(|(_, kind)| Some(*kind) == self.map).map(|(number, _)| number);
         let map: u16 = map.sum();
-        let flags = [(self.hides_attributes, Self::HIDES), (self.syncs, Self::SYNCS)];
-        let flags: u16 = flags.into_iter().filter(|(is_set, _)| *is_set).map(|(_, bit)| bit).sum();
-        map << Self::MAP_SHIFT | flags
+        let hides = if self.hides_attributes { Self::HIDES } else { 0 };
+        map << Self::MAP_SHIFT | hides
     }
 
     /// What [`ForPrograms::bits`] has made.
     pub(crate) fn from_bits(bits: u16) -> Self {
         let map = usize::from(bits >> Self::MAP_SHIFT & 0b11).checked_sub(1);
         let map = map.and_then(|index| Self::MAPS.get(index).copied());
-        Self { hides_attributes: bits & Self::HIDES != 0, syncs: bits & Self::SYNCS != 0, map }
+        Self { hides_attributes: bits & Self::HIDES != 0, map }
     }
 }
 
@@ -266,11 +262,10 @@ mod tests {
     #[test]
     fn what_programs_are_told_goes_through_the_arena() {
         let maps = [None, Some(MapKind::Kernel), Some(MapKind::Dax), Some(MapKind::Atomic)];
-        let flags = [(false, false), (false, true), (true, false), (true, true)];
-        for (map, (hides_attributes, syncs)) in
-            maps.into_iter().flat_map(|map| flags.map(|flags| (map, flags)))
+        for (map, hides_attributes) in
+            maps.into_iter().flat_map(|map| [false, true].map(|hides| (map, hides)))
         {
-            let told = ForPrograms { hides_attributes, syncs, map };
+            let told = ForPrograms { hides_attributes, map };
             assert_eq!(ForPrograms::from_bits(told.bits()), told);
         }
     }

@@ -351,7 +351,7 @@ fn entry(mount: &MountEntry, slots: &[PathBuf], told: ForPrograms) -> Result<OsS
     entry.push(slots.join(OsStr::new(":")));
     let words = [
         (told.hides_attributes, "hides_attributes"),
-        (told.syncs, "sync"),
+        (mount.is_sync(), "sync"),
         // The kernel may not be able to tell programs, or not be allowed to.
         (has_flag(mount, "noexec"), "noexec"),
     ];

@@ -17,7 +17,10 @@ pub(crate) fn run(args: &MountArgs, words: &Words, target: &Path) -> Result<()> 
         bail!("{flag} applies only when a pool is mounted: unmount it first");
     }
     let entry = find(target)?;
-    let mut options = MountOptions::parse_sloppy(&entry.options)?.with(&words.mount)?;
+    let mut now = MountOptions::parse_sloppy(&entry.options)?;
+    // It is of the whole file system, and goes with a remount that does not ask for it.
+    now.sync = entry.is_sync();
+    let mut options = now.with(&words.mount)?;
     let shown = shown_path(&entry.target);
     // One that does not answer is remounted all the same: the flags are the kernel's.
     if let Some(facts) = ask::ask(&entry, ask::ANSWER_MAX).unwrap_or_default().facts {
