@@ -79,8 +79,9 @@ fn a_pool_is_mounted_on_two_directories() {
     let (slot, dir, other) = (scratch.pool(), scratch.dir(), scratch.slot("other"));
     fs::create_dir(&other).unwrap();
     novale(&["mount", &slot, &dir]).ok();
-    let again = novale(&["mount", "-o", "nosuid,threads=3", &slot, &other]);
-    assert!(again.err.contains("threads=3 can't be changed while mounted"), "{}", again.err);
+    let again = novale(&["mount", "-o", "nosuid,threads=3,strictatime", &slot, &other]);
+    let late = "threads=3 and strictatime can't be changed while mounted";
+    assert!(again.err.contains(late), "{}", again.err);
     again.ok();
     fs::write(scratch.in_dir("file"), b"seen in both").unwrap();
     assert_eq!(fs::read(format!("{other}/file")).unwrap(), b"seen in both");
@@ -96,6 +97,16 @@ fn a_pool_is_mounted_on_two_directories() {
     novale(&["mount", "-o", "direct,mode=buffered", &slot, &dir]).ok();
     let strict = ["mount", "-o", "direct,mode=strict", &slot, &other];
     novale(&strict).refused(1, &[&dir, "mode=buffered"]);
+    let synced = ["mount", "-o", "direct,mode=buffered,sync", &slot, &other];
+    novale(&synced).refused(1, &[&dir, "without sync", "remount,sync"]);
+    novale(&["mount", "-o", "remount,sync", &dir]).ok();
+    novale(&synced).ok();
+    novale(&["mount", "-o", "remount,ro", &dir]).ok();
+    novale(&["umount", &other]).refused(1, &["stays open"]);
+    let again = novale(&["mount", "-o", "direct,sync", &slot, &other]);
+    assert!(again.err.contains("rw can't be changed while mounted"), "{}", again.err);
+    again.ok();
+    novale(&["umount", &other]).refused(1, &["stays open"]);
     novale(&["umount", &dir]).ok();
     fs::remove_dir(&other).unwrap();
 }

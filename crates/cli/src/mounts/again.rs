@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail};
 use novale_arena::Arena;
 use novale_core::{Mode, mount_served, mounts_served};
-use novale_fuse::{KIND, MountEntry, MountTable, mount_again};
+use novale_fuse::{Atime, KIND, MountEntry, MountTable, mount_again};
 use novale_posix::join::ArenaFile;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::retry_on_intr;
@@ -56,8 +56,16 @@ pub(crate) fn run(request: &Request) -> Result<bool> {
             shown_path(&mount.target)
         );
     }
+    // Of a pool without a mode every write is durable.
+    if request.words.options.sync && !mount.is_sync() && !facts.mode.is_empty() {
+        let target = shown_path(&mount.target);
+        bail!(
+            "{} is mounted at {target} without sync: remount it first (novale mount -o remount,sync {target})",
+            slots::shown(&found.paths)
+        );
+    }
     mount_again(&request.words.options, &mount, &request.target)?;
-    cannot_change(&request.target, &not_so(request, &facts));
+    cannot_change(&request.target, &not_so(request, (&mount, &facts)));
     Ok(true)
 }
 
@@ -155,7 +163,7 @@ fn has(facts: &Facts, word: &str) -> bool {
 }
 
 /// What is asked for, by words or arguments, and is not so in the mount that is shown.
-fn not_so(request: &Request, facts: &Facts) -> Vec<String> {
+fn not_so(request: &Request, (mount, facts): (&MountEntry, &Facts)) -> Vec<String> {
     fn name(word: &str) -> Option<&str> {
         word.split('=').next()
     }
@@ -164,7 +172,21 @@ fn not_so(request: &Request, facts: &Facts) -> Vec<String> {
         |asked: &String| request.words.daemon.iter().any(|word| name(word) == name(asked));
     let arguments = asked(&request.args).into_iter().filter(|asked| !is_word(asked));
     late.extend(arguments.filter(|asked| asked != QUIET && !has(facts, asked)));
+    // The daemon goes by the first mount.
+    let atime = request.words.options.atime.filter(|asked| *asked != mount.atime());
+    late.extend(atime.map(|asked| spelled(asked).to_owned()));
+    if mount.is_read_only() && !request.words.options.read_only {
+        late.push("rw".to_owned());
+    }
     late
+}
+
+fn spelled(atime: Atime) -> &'static str {
+    match atime {
+        Atime::Never => "noatime",
+        Atime::Relative => "relatime",
+        Atime::Always => "strictatime",
+    }
 }
 
 /// The caller's own mount of all of a pool: its arena says so, in which the daemon lives.
