@@ -1,6 +1,6 @@
 //! What is buffered is what every reader sees, is durable once that was asked for, and finds room in the
 //! pool when it goes there.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test panics and tells")]
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test panics")]
 
 mod support;
 
@@ -30,8 +30,12 @@ fn buffered() -> OpenOptions {
 }
 
 fn create(fs: &Fs, name: &str) -> Ino {
+    create_by(fs, &CTX, name)
+}
+
+fn create_by(fs: &Fs, ctx: &Ctx, name: &str) -> Ino {
     let new = NewInode { kind: FileKind::File, mode: 0o644, uid: 0, gid: 0, rdev: 0, target: b"" };
-    fs.create(&CTX, Node::ROOT, name.as_bytes(), &new).unwrap().ino
+    fs.create(ctx, Node::ROOT, name.as_bytes(), &new).unwrap().ino
 }
 
 fn contents(fs: &Fs, ino: Ino) -> Vec<u8> {
@@ -470,54 +474,148 @@ fn a_pool_that_was_changed_since_is_left_alone() {
     assert!(!Fs::end_session_of_dead(map(&slot), &arena, 11, PidInfo::current()).unwrap());
 }
 
+/// A pool in two files, of which a client opened the arena and left, and another one has files and may be killed.
+struct Failing {
+    slots: [NamedTempFile; 2],
+    arena: Arena,
+    /// Whether it lives.
+    lives: Arc<AtomicBool>,
+    other: ManuallyDrop<Fs>,
+    files: Vec<Ino>,
+}
+
+/// Each of so many threads has a lane of its own.
+fn by(thread: u64) -> Ctx {
+    Ctx { hint: u32::try_from(thread % 4).unwrap(), ..CTX }
+}
+
+impl Failing {
+    /// Its files were synced, and then written to; the second slot may have been emptied between the two.
+    fn new(is_emptied: bool) -> Self {
+        survive_failing_slots().unwrap();
+        let slots = [(); 2].map(|()| NamedTempFile::new().unwrap());
+        for slot in &slots {
+            slot.as_file().set_len(16 * MB).unwrap();
+        }
+        mkfs(&Self::map_of(&slots), &MkfsOptions::numbered(2, 4)).unwrap();
+        let arena = Arena::anonymous(64 * MB).unwrap();
+        let lives = Arc::new(AtomicBool::new(true));
+        let probe = lives.clone();
+        let is_alive = move |client: &ClientInfo| {
+            client.process.start_time != OTHER || probe.load(Ordering::SeqCst)
+        };
+        assert!(arena.set_alive_probe(Box::new(is_alive)));
+        let map = || Self::map_of(&slots);
+        let first = Fs::open(map(), arena.clone(), &buffered(), &Serial, &|_| ()).unwrap();
+        let ended = PidInfo { start_time: OTHER, ..PidInfo::current() };
+        let options = OpenOptions::of_arena(&arena);
+        let other = ManuallyDrop::new(Fs::attach(map(), &arena, &options, ended).unwrap());
+        let files: Vec<Ino> =
+            (0..40).map(|name| create_by(&other, &by(name), &format!("f{name}"))).collect();
+        for (number, file) in (0..).zip(&files) {
+            other.write(&by(number), *file, 0, &[1; 16_000]).unwrap();
+            other.sync(&CTX, *file).unwrap();
+        }
+        if is_emptied {
+            assert!(other.begin_leaving(&CTX, 1, Some(1)).unwrap().is_enough());
+            while other.empty_round(&CTX, 1, &mut |_| true).unwrap().moved > 0 {}
+        }
+        for (number, file) in (0..).zip(&files) {
+            other.write(&by(number), *file, 0, &[2; 16_000]).unwrap();
+        }
+        first.close().unwrap();
+        Self { slots, arena, lives, other, files }
+    }
+
+    fn map_of(slots: &[NamedTempFile; 2]) -> Pm {
+        let options = PmOptions { lock: SlotLock::Held, ..PmOptions::default() };
+        Pm::open(&slots.each_ref().map(|slot| SlotSpec::new(slot.path())), &options).unwrap()
+    }
+
+    fn map(&self) -> Pm {
+        Self::map_of(&self.slots)
+    }
+
+    /// A slot fails; returns what it had.
+    fn cut(&self, slot: usize) -> Vec<u8> {
+        let kept = std::fs::read(self.slots[slot].path()).unwrap();
+        self.slots[slot].as_file().set_len(0).unwrap();
+        kept
+    }
+
+    fn is_back(&self, slot: usize, kept: &[u8]) {
+        self.slots[slot].as_file().write_all_at(kept, 0).unwrap();
+    }
+
+    fn end(&self, pm: Pm) -> Result<bool, Error> {
+        self.lives.store(false, Ordering::SeqCst);
+        Fs::end_session_of_dead(pm, &self.arena, 11, PidInfo::current())
+    }
+
+    /// The pool has what was buffered, whether it was synced or not.
+    fn judge(&self) -> Fs {
+        let fs = open_as(self.map(), &buffered());
+        for (number, file) in self.files.iter().enumerate() {
+            assert!(contents(&fs, *file) == [2; 16_000], "file {number}");
+        }
+        fs
+    }
+}
+
+fn comes_back(slot: usize, is_emptied: bool) {
+    let pool = Failing::new(is_emptied);
+    let kept = pool.cut(slot);
+    assert!(pool.files.iter().any(|file| pool.other.sync(&CTX, *file).is_err()));
+    pool.is_back(slot, &kept);
+    // It fails once more while what is left is written back, and is back then.
+    let pm = pool.map();
+    pool.slots[slot].as_file().set_len(0).unwrap();
+    assert!(matches!(pool.end(pm), Err(Error::Lost(_))));
+    assert!(has_left_behind(&pool.arena));
+    pool.is_back(slot, &kept);
+    assert!(pool.end(pool.map()).unwrap());
+    let fs = pool.judge();
+    fs.close().unwrap();
+    verify(fs.pm());
+}
+
 /// The first opening said that a slot had failed, which was back, and that the bytes were kept; by failing it ended the
 /// session, so that the second one gave them up without a word.
 #[test]
 fn a_slot_that_fails_and_comes_back_keeps_what_was_buffered() {
-    survive_failing_slots().unwrap();
-    let slots = [(); 2].map(|()| NamedTempFile::new().unwrap());
-    for slot in &slots {
-        slot.as_file().set_len(16 * MB).unwrap();
+    comes_back(0, false);
+    comes_back(1, false);
+}
+
+/// Nothing is stored there but the lines of inodes: the first that failed was shown all the same, so that the slot, back,
+/// seemed to be another, and all that was buffered for any slot was given up.
+#[test]
+fn a_slot_that_leaves_fails_and_comes_back_keeps_what_was_buffered() {
+    comes_back(1, true);
+}
+
+/// The first that fails is the line of an inode which gets a second name: the journal's record says so.
+#[test]
+fn a_name_that_met_a_slot_failing_is_there_whole_or_not_at_all() {
+    let mut named = 0;
+    for number in 0..8 {
+        let pool = Failing::new(true);
+        let file = Node::current(pool.files[usize::try_from(number).unwrap()]);
+        pool.other.sync(&CTX, file.ino).unwrap();
+        let kept = pool.cut(1);
+        // Lanes are in both slots, too.
+        let linked = pool.other.link(&by(number + number / 4), file, Node::ROOT, b"second");
+        let is_lost = matches!(linked, Err(Error::Lost(_)));
+        assert!(is_lost || linked.is_ok());
+        pool.is_back(1, &kept);
+        assert!(pool.end(pool.map()).unwrap(), "file {number}");
+        let fs = pool.judge();
+        let is_there = fs.lookup(&CTX, Node::ROOT, b"second").is_ok();
+        assert_eq!(fs.getattr(file.ino).unwrap().nlink, 1 + u32::from(is_there));
+        assert!(is_there || is_lost);
+        named += usize::from(is_there && is_lost);
+        fs.close().unwrap();
+        verify(fs.pm());
     }
-    let map = || {
-        let options = PmOptions { lock: SlotLock::Held, ..PmOptions::default() };
-        Pm::open(&slots.each_ref().map(|slot| SlotSpec::new(slot.path())), &options).unwrap()
-    };
-    mkfs(&map(), &MkfsOptions::numbered(2, 2)).unwrap();
-    let arena = Arena::anonymous(64 * MB).unwrap();
-    let lives = Arc::new(AtomicBool::new(true));
-    let probe = lives.clone();
-    let is_alive = move |client: &ClientInfo| {
-        client.process.start_time != OTHER || probe.load(Ordering::SeqCst)
-    };
-    assert!(arena.set_alive_probe(Box::new(is_alive)));
-    let first = Fs::open(map(), arena.clone(), &buffered(), &Serial, &|_| ()).unwrap();
-    let ended = PidInfo { start_time: OTHER, ..PidInfo::current() };
-    let options = OpenOptions::of_arena(&arena);
-    let other = ManuallyDrop::new(Fs::attach(map(), &arena, &options, ended).unwrap());
-    let files: Vec<Ino> = (0..40).map(|name| create(&other, &format!("f{name}"))).collect();
-    for file in &files {
-        other.write(&CTX, *file, 0, &[1; 16_000]).unwrap();
-        other.sync(&CTX, *file).unwrap();
-        other.write(&CTX, *file, 0, &[2; 16_000]).unwrap();
-    }
-    first.close().unwrap();
-    let failing = slots[0].as_file();
-    let kept = std::fs::read(slots[0].path()).unwrap();
-    failing.set_len(0).unwrap();
-    assert!(files.iter().any(|file| other.sync(&CTX, *file).is_err()));
-    lives.store(false, Ordering::SeqCst);
-    let end = |pm| Fs::end_session_of_dead(pm, &arena, 11, PidInfo::current());
-    // It fails once more while what is left is written back, and is back then.
-    failing.write_all_at(&kept, 0).unwrap();
-    let pm = map();
-    failing.set_len(0).unwrap();
-    assert!(matches!(end(pm), Err(Error::Lost(_))));
-    assert!(has_left_behind(&arena));
-    failing.write_all_at(&kept, 0).unwrap();
-    assert!(end(map()).unwrap());
-    let fs = open_as(map(), &buffered());
-    assert!(files.iter().all(|file| contents(&fs, *file) == [2; 16_000]));
-    fs.close().unwrap();
-    verify(fs.pm());
+    assert!(named > 0, "no line was lost");
 }

@@ -137,16 +137,15 @@ pub(crate) struct Owing {
     pub(crate) single: bool,
 }
 
-/// Commits several inodes at once through the lane's journal.
-pub(crate) fn many(
-    pm: &Pm,
-    pool: Seed,
-    session: u32,
-    lane: &Lane<'_>,
-    kind: JournalKind,
+/// Commits several inodes at once through the lane's journal. `check` is asked whether the place of the record, once
+/// it is stored, is lost: no line is stored then.
+fn many(
+    (pm, pool, session): (&Pm, Seed, u32),
+    (lane, kind): (&Lane<'_>, JournalKind),
     parts: &mut [Part],
     owing: Owing,
-) -> Durable {
+    check: &dyn Fn(PmAddr) -> Result<()>,
+) -> Result<Durable> {
     let Owing { mut pending, single } = owing;
     let (page, seq) = lane.journal();
     let seq = seq + 1;
@@ -165,6 +164,10 @@ pub(crate) fn many(
     let at = page.add(if seq.is_multiple_of(2) { first } else { second });
     let stored = pm.stream(at, bytes.get(..len).unwrap_or_default(), Purpose::Journal);
     let durable = pm.fence(pending.and(stored));
+    if let Err(lost) = check(at) {
+        durable.end();
+        return Err(lost);
+    }
     for (part, line) in parts.iter_mut().zip(JournalRecord::own_lines(&bytes, record.lines.len())) {
         part.next.slot ^= 1;
         part.next.flags = 0;
@@ -177,7 +180,7 @@ pub(crate) fn many(
     }
     let own_lines = parts.iter().map(|part| part.place.commit_addr(part.next.slot));
     lane.record_written(seq, own_lines);
-    durable
+    Ok(durable)
 }
 
 fn record(
@@ -244,6 +247,10 @@ impl Fs {
             locked.view.publish(|| locked.view.set_state(&State { slot, ..*next }));
         }
         one(&self.pm, self.session, &locked.place, next, rest).end();
+        if let Err(lost) = self.check_line(call, locked.place.addr) {
+            locked.view.publish(|| ());
+            return Err(lost);
+        }
         call.op.set_phase(Phase::Fenced);
         let before = Counted::of(&locked.view);
         let published = locked.view.publish(|| {
@@ -258,8 +265,17 @@ impl Fs {
         // streaming stores have drained.
         published?;
         self.recount(before, &locked.view)?;
-        // The line itself.
         self.check_slots(call)
+    }
+
+    /// Refuses to show what a commit line says, or a journal record, whose slot has failed since the operation began:
+    /// it is lost, or it is in the slot when that is back. What it leads to stays out of use until then, so that either
+    /// is sound, and what was buffered stays so.
+    fn check_line(&self, call: &Call<'_>, place: PmAddr) -> Result<()> {
+        match self.check_slots(call) {
+            Err(lost) if self.allocator.is_lost(self.arena(), place) => Err(lost),
+            _ => Ok(()),
+        }
     }
 
     /// As [`Fs::check_slots`], before inodes that lie there are committed.
@@ -322,7 +338,9 @@ impl Fs {
             let own_lines: Vec<PmAddr> = lane.own_lines().collect();
             lane.record_written(lane.journal().1 + 1, own_lines.into_iter());
         }
-        let durable = many(&self.pm, self.seed, self.session, lane, kind, parts, owing);
+        let pool = (&self.pm, self.seed, self.session);
+        let check = |record| self.check_line(call, record);
+        let durable = many(pool, (lane, kind), parts, owing, &check)?;
         call.op.set_phase(Phase::Fenced);
         Ok(durable)
     }
