@@ -29,6 +29,8 @@ pub(crate) struct Passes {
     /// The number of the inode at which the last move of cold pages ended.
     pub(crate) cold_at: AtomicU64,
     pub(crate) meeting: Meeting,
+    /// Held by a thread that begins or ends a tree.
+    pub(crate) tree: Mutex<()>,
 }
 
 /// How a client meets slots that others add.

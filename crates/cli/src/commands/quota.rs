@@ -56,7 +56,8 @@ fn clear(args: &QuotaClearArgs) -> Result<()> {
         bail!("{}: not the top of a tree with a quota", args.dir.display());
     }
     spin(COUNTING, || top.remove(TREE))?;
-    if top.has_any(own)? {
+    // Another call may have made it a tree again.
+    if top.own_quota()?.is_none() && top.has_any(own)? {
         remark!(
             "novale: {}: nothing counts for the tree but what is damaged (novale check), or what a client that died left in \
              its counts, until the pool is opened again",
@@ -99,7 +100,7 @@ impl<'a> Top<'a> {
     fn own_number(&self) -> Result<u32> {
         let shown = || self.path.display().to_string();
         let ino = fstat(&self.open).with_context(shown)?.st_ino;
-        u32::try_from(ino).with_context(|| format!("{}: its number", shown()))
+        u32::try_from(ino).ok().with_context(|| format!("{}: can't be a tree", shown()))
     }
 
     fn project(&self) -> Result<u32> {
@@ -154,7 +155,11 @@ impl<'a> Top<'a> {
     }
 
     fn remove(&self, name: &str) -> Result<()> {
-        removexattr(place_of(&self.open), name).map_err(|error| failed(self.path, error))
+        match removexattr(place_of(&self.open), name) {
+            // Another call has done it.
+            Ok(()) | Err(Errno::NODATA) => Ok(()),
+            Err(error) => Err(failed(self.path, error)),
+        }
     }
 }
 

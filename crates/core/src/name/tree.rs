@@ -14,6 +14,8 @@
 //! has left something out: when it is called for again, all directories of its number are gone through. At an end all
 //! directories of the pool are, where anything counts for the number still.
 
+use std::sync::{MutexGuard, PoisonError};
+
 use novale_layout::{FileKind, Ino, RoFeature};
 
 use crate::base::error::{Error, Result};
@@ -38,6 +40,7 @@ impl Fs {
     /// [`Error::NoMemory`]: where it is a tree by then, it has no limit, and the same call goes on with it.
     pub fn begin_tree(&self, ctx: &Ctx, top: Node, limit: Usage) -> Result<()> {
         self.use_feature(ctx, RoFeature::Trees)?;
+        let _one = self.one_tree();
         let (own, project) = self.numbers_of(ctx, top)?;
         let is_top = project == own;
         if !is_top || self.quota_by_number(own)?.limit == Usage::default() {
@@ -48,11 +51,12 @@ impl Fs {
                 self.each_of(ctx, |found| found.kind == FileKind::Directory && found.tree == own)?
             } else {
                 // What another tree of this number has left is none of this one's.
+                self.end_limits(ctx, own)?;
                 self.end_remains(ctx, own, project)?;
                 self.setattr(ctx, top, &counting_for(own))?;
                 vec![top.ino]
             };
-            self.count_below(ctx, waiting)?;
+            self.count_below(ctx, waiting, None)?;
         }
         self.set_quota(ctx, own, limit)
     }
@@ -63,21 +67,32 @@ impl Fs {
     /// # Errors
     /// [`Error::NoAttribute`] where there is no such tree, and nothing that is left of one; as [`Fs::begin_tree`].
     pub fn end_tree(&self, ctx: &Ctx, top: Node) -> Result<()> {
+        let _one = self.one_tree();
         let (own, project) = self.numbers_of(ctx, top)?;
         let is_top = project == own;
-        let left = self.quota_by_number(own)?;
-        if !is_top && left == Quota::default() {
+        if !is_top && self.quota_by_number(own)? == Quota::default() {
             return Err(Error::NoAttribute);
         }
-        if left.limit != Usage::default() {
-            self.set_quota(ctx, own, Usage::default())?;
-        }
+        self.end_limits(ctx, own)?;
         if is_top {
             self.leave_tree(ctx, top)?;
-            self.count_below(ctx, vec![top.ino])?;
+            self.count_below(ctx, vec![top.ino], Some(own))?;
         }
         let around = self.numbers_of(ctx, top)?.1;
         self.end_remains(ctx, own, around)
+    }
+
+    /// Who begins or ends a tree is alone with it: one that goes on with what another one is at would take for counted what
+    /// that one has still to go into.
+    fn one_tree(&self) -> MutexGuard<'_, ()> {
+        self.passes.tree.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn end_limits(&self, ctx: &Ctx, tree: u32) -> Result<()> {
+        if self.quota_by_number(tree)?.limit == Usage::default() {
+            return Ok(());
+        }
+        self.set_quota(ctx, tree, Usage::default())
     }
 
     /// The number of the tree that hangs from a directory, or may, and of the one that it counts for.
@@ -109,40 +124,47 @@ impl Fs {
         Err(Error::Invalid("it is moved all the time"))
     }
 
-    /// Gives what lies in directories the number of what it lies in, and so on with the directories that are changed.
-    fn count_below(&self, ctx: &Ctx, mut waiting: Vec<Ino>) -> Result<()> {
+    /// Gives what lies in directories the number of what it lies in, and so on with the directories that are changed; of
+    /// a tree alone where one is named. What is damaged stays as it is.
+    fn count_below(&self, ctx: &Ctx, mut waiting: Vec<Ino>, of: Option<u32>) -> Result<()> {
         while let Some(dir) = waiting.pop() {
             let mut failed = Ok(());
             let listed = self.readdir(ctx, Node::current(dir), 0, &mut |entry| {
-                match with_memory(|| self.count_entry(ctx, dir, entry)) {
+                match with_memory(|| self.count_entry(ctx, dir, entry, of)) {
                     Ok(true) if entry.kind == FileKind::Directory => waiting.push(entry.ino),
                     Ok(_) => {}
-                    Err(error) => failed = unless_gone(Err(error)),
+                    Err(error) => failed = unless_out_of_reach(Err(error)),
                 }
                 failed.is_ok()
             });
             failed?;
-            unless_gone(listed)?;
+            unless_out_of_reach(listed)?;
         }
         Ok(())
     }
 
     /// Gives what a directory names, the top of a tree left aside, the directory's number; says whether that is new.
-    fn count_entry(&self, ctx: &Ctx, dir: Ino, entry: &DirEntry<'_>) -> Result<bool> {
+    fn count_entry(
+        &self,
+        ctx: &Ctx,
+        dir: Ino,
+        entry: &DirEntry<'_>,
+        of: Option<u32>,
+    ) -> Result<bool> {
+        let is_wrong = |view: &View<'_>, kind, number| {
+            let project = view.project();
+            project != number && of.is_none_or(|of| of == project) && !view.is_top(kind)
+        };
         let number = self.read_view(ctx.hint, dir, |view, _| Ok(view.project()))?;
-        let is_right =
-            |view: &View<'_>, kind, number| view.project() == number || view.is_top(kind);
-        if self.read_node(ctx.hint, entry.node(), |view, kind| Ok(is_right(view, kind, number)))? {
+        if !self.read_node(ctx.hint, entry.node(), |view, kind| Ok(is_wrong(view, kind, number)))? {
             return Ok(false);
         }
         let call = self.begin(OpKind::Attributes, ctx)?;
         let locks = self.lock_all(&call, &[dir, entry.ino])?;
         let (holder, held) = (among(&locks, Node::current(dir))?, among(&locks, entry.node())?);
         let number = holder.view.project();
-        let named = self.find_locked(holder, entry.name)?;
-        if named.is_none_or(|named| named.ino != entry.ino)
-            || is_right(&held.view, held.kind, number)
-        {
+        let is_there = self.find_locked(holder, entry.name)?.is_some_and(|at| at.ino == entry.ino);
+        if !is_there || !is_wrong(&held.view, held.kind, number) {
             return Ok(false);
         }
         self.count_for(&call, held, number)?;
@@ -164,9 +186,9 @@ impl Fs {
         let is_left = |found: Found| found.tree == tree && !found.has_name;
         let nameless = self.each_of(ctx, is_left)?;
         let directories = self.each_of(ctx, |found| found.kind == FileKind::Directory)?;
-        self.count_below(ctx, directories)?;
+        self.count_below(ctx, directories, Some(tree))?;
         for ino in nameless {
-            unless_gone(with_memory(|| {
+            unless_out_of_reach(with_memory(|| {
                 let call = self.begin(OpKind::Attributes, ctx)?;
                 let locked = self.lock(&call, ino)?;
                 let still = is_left(Found::of(&locked.view, locked.kind));
@@ -183,8 +205,7 @@ impl Fs {
             match self.read_view(ctx.hint, ino, |view, kind| Ok(Found::of(view, kind))) {
                 Ok(found) if is_such(found) => all.push(ino),
                 Ok(_) => {}
-                Err(error) if error.is_damage() => {}
-                Err(error) => unless_gone(Err(error))?,
+                Err(error) => unless_out_of_reach(Err(error))?,
             }
             Ok(true)
         })?;
@@ -210,10 +231,10 @@ fn counting_for(tree: u32) -> SetAttr {
     SetAttr { project: Some(tree), ..SetAttr::default() }
 }
 
-/// Nothing where the inode is gone by now.
-fn unless_gone(result: Result<()>) -> Result<()> {
+/// Nothing where the inode is gone by now, or damaged.
+fn unless_out_of_reach(result: Result<()>) -> Result<()> {
     match result {
-        Err(Error::Stale | Error::NotFound | Error::NotDirectory) => Ok(()),
+        Err(Error::Stale | Error::NotFound | Error::NotDirectory | Error::Damaged { .. }) => Ok(()),
         result => result,
     }
 }

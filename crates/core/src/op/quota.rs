@@ -267,7 +267,7 @@ impl Fs {
         Ok(())
     }
 
-    /// Limits of trees, and limits whose tree's directory was removed since.
+    /// Limits of trees, and limits of which the tree is gone: its directory was removed, and nothing counts for it.
     fn sort_limits(
         &self,
         call: &Call<'_>,
@@ -276,11 +276,13 @@ impl Fs {
         let (mut kept, mut gone) = (Vec::new(), Vec::new());
         for limit in limits {
             let top = Ino::new(limit.project.into());
-            match self.read_view(call, top, |view, kind| Ok(view.is_top(kind))) {
-                Ok(false) | Err(Error::Stale | Error::NotFound) => gone.push(limit),
-                Err(error) if !error.is_damage() => return Err(error),
-                _ => kept.push(limit),
-            }
+            let is_top = match self.read_view(call, top, |view, kind| Ok(view.is_top(kind))) {
+                Err(Error::Stale | Error::NotFound) => false,
+                Err(error) if error.is_damage() => true,
+                found => found?,
+            };
+            let is_there = is_top || self.quota_by_number(limit.project)?.used.inodes > 0;
+            if is_there { kept.push(limit) } else { gone.push(limit) }
         }
         Ok((kept, gone))
     }
