@@ -360,7 +360,7 @@ fn changing_process() {
         let observer = Some(killed.clone() as Arc<dyn Observer>);
         PmOptions { observer, ..PmOptions::default() }
     };
-    let helpers = Helpers { exec: &Serial, progress: &|_| (), mapping: &mapping };
+    let helpers = Helpers { exec: &Serial, progress: &|_| (), mapping: &mapping, given_up: &|| () };
     let [a, b, c, d] = ["a", "b", "c", "d"].map(|name| Path::new(folder).join(name));
     let pool = [a, b.clone(), c];
     match change {

@@ -174,7 +174,8 @@ impl Files {
             let observer = Some(Arc::new(Renumbered(recorder.clone(), numbers)) as Arc<_>);
             PmOptions { observer, lock: SlotLock::Held, ..PmOptions::default() }
         };
-        let helpers = Helpers { exec: &Serial, progress: &|_| (), mapping: &mapping };
+        let helpers =
+            Helpers { exec: &Serial, progress: &|_| (), mapping: &mapping, given_up: &|| () };
         let pool = self.paths(&[0, 1, 2]);
         let done = match change {
             Change::Remove(slot) => remove(&pool, &self.path(slot), &helpers),
@@ -277,7 +278,8 @@ fn filled(files: &Files, came_before: bool) {
         // Its state is newer than that of any slot that comes.
         (0..9).for_each(|_| open(files.map(&all)).unwrap().close().unwrap());
         let mapping = |_: &[PathBuf]| PmOptions { lock: SlotLock::Held, ..PmOptions::default() };
-        let helpers = Helpers { exec: &Serial, progress: &|_| (), mapping: &mapping };
+        let helpers =
+            Helpers { exec: &Serial, progress: &|_| (), mapping: &mapping, given_up: &|| () };
         remove(&files.paths(&all), &files.path(3), &helpers).unwrap();
     } else {
         mkfs(&files.map(&[0, 1, 2]), &MkfsOptions::numbered(3, 3)).unwrap();

@@ -33,6 +33,8 @@ pub struct Helpers<'a> {
     pub progress: &'a (dyn Fn(Progress) + Sync),
     /// How slots at these paths are mapped to be written to; `lock` is chosen here.
     pub mapping: &'a dyn Fn(&[PathBuf]) -> PmOptions,
+    /// Told where what programs that were killed had only buffered is given up, since the pool is not as they left it.
+    pub given_up: &'a dyn Fn(),
 }
 
 impl std::fmt::Debug for Helpers<'_> {
@@ -182,7 +184,9 @@ fn closed(paths: &[PathBuf], helpers: &Helpers<'_>) -> Result<Pm> {
             return Err(refused(format!("process {client} has the pool open")));
         }
         if arena.has_left_behind()? {
-            arena.end_session_of_dead(pm, false)?;
+            if !arena.end_session_of_dead(pm, false)? {
+                (helpers.given_up)();
+            }
             pm = helpers.map(paths)?;
         }
     }

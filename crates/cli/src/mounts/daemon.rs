@@ -441,6 +441,9 @@ fn share(request: &Request, found: &Found) -> Result<OpenPool> {
         }
         tell_not_joined(request, found);
     }
+    if joined.has_given_up() {
+        tell_left_behind(found, false);
+    }
     let arena = joined.arena().clone();
     Ok(OpenPool { fs: joined.fs, arena, shared: true, stays: true, _lock: None })
 }

@@ -67,5 +67,10 @@ pub(crate) fn with_bar<T>(
         exec: &AllCpus,
         progress: &|progress| bar.show(progress),
         mapping: &|_| PmOptions { only: only.to_vec(), ..PmOptions::default() },
+        given_up: &|| {
+            remark!(
+                "novale: the pool was changed since all who used it were killed; what they had only buffered is given up"
+            );
+        },
     })
 }

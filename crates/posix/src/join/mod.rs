@@ -52,6 +52,7 @@ pub struct Joined {
     arena: ArenaFile,
     arena_descriptor: Option<RawFd>,
     is_first: bool,
+    has_given_up: bool,
 }
 
 impl Joined {
@@ -59,6 +60,12 @@ impl Joined {
     #[must_use]
     pub fn is_first(&self) -> bool {
         self.is_first
+    }
+
+    /// Whether what programs that were killed had only buffered was given up, since the pool is not as they left it.
+    #[must_use]
+    pub fn has_given_up(&self) -> bool {
+        self.has_given_up
     }
 
     /// The descriptors that the client needs as long as it lives.
@@ -130,7 +137,14 @@ pub fn join_from(
     }
     fs.set_slot_opener(opener);
     let arena_descriptor = arena.file().map(AsRawFd::as_raw_fd);
-    Ok(Joined { fs: Arc::new(fs), slots, arena: name, arena_descriptor, is_first: false })
+    Ok(Joined {
+        fs: Arc::new(fs),
+        slots,
+        arena: name,
+        arena_descriptor,
+        is_first: false,
+        has_given_up: false,
+    })
 }
 
 fn slot_opener() -> Box<SlotOpener> {
@@ -218,9 +232,10 @@ pub fn open(
         return join_holders(&slots);
     }
     if name.has_left_behind()? {
-        name.end_session_of_dead(pm, opening.fs.read_only)?;
+        let has_given_up = !name.end_session_of_dead(pm, opening.fs.read_only)?;
         // The arena is gone, and the pool another session's.
-        return open(&slots, opening, exec, progress);
+        let joined = open(&slots, opening, exec, progress)?;
+        return Ok(Joined { has_given_up, ..joined });
     }
     let arena = name.create(opening.arena_bytes.unwrap_or_else(|| arena_bytes(&info)))?;
     let arena_descriptor = arena.file().map(AsRawFd::as_raw_fd);
@@ -229,7 +244,14 @@ pub fn open(
     })?;
     fs.set_slot_opener(slot_opener());
     fs.pm().share()?;
-    Ok(Joined { fs: Arc::new(fs), slots, arena: name, arena_descriptor, is_first: true })
+    Ok(Joined {
+        fs: Arc::new(fs),
+        slots,
+        arena: name,
+        arena_descriptor,
+        is_first: true,
+        has_given_up: false,
+    })
 }
 
 /// Joins those who have a pool. That they do was seen, so it is there, whether they can be joined or not.
