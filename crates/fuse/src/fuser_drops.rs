@@ -62,7 +62,7 @@ impl Drops {
         answer: impl FnOnce(Reply<()>) + Send + 'static,
     ) {
         by_own_thread(move |is_own| {
-            let mut part = first;
+            let (start, mut part) = (first.start, first);
             let done = loop {
                 if is_own && self.drop_pages(&part) {
                     self.service.pages_are_dropped(ino(self.node), &part, u64::MAX);
@@ -73,6 +73,8 @@ impl Drops {
                     Err(error) => break Err(error),
                 }
             };
+            // After the answer what is stored counts.
+            self.service.is_erased(ino(self.node), &(start..part.end));
             answer(done);
         });
     }

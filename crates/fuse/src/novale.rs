@@ -668,6 +668,10 @@ impl Service for Novale {
         self.stores.dropped(ino, bytes, writes);
     }
 
+    fn is_erased(&self, ino: Ino, bytes: &Range<u64>) {
+        self.stores.erased(ino, bytes);
+    }
+
     fn old_stores(&self) -> Option<OldStores> {
         self.stores.old()
     }

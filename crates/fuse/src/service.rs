@@ -271,7 +271,7 @@ pub trait Service: Send + Sync + 'static {
     fn statfs(&self, ino: Ino) -> Reply<StatFs>;
     /// Reserves space for a range, or changes it in another way. Where the kernel has to drop its pages before it is
     /// answered, says until where, and [`Service::pages_are_dropped`] is called then; of the range behind that nothing
-    /// is changed yet.
+    /// is changed yet. Before the answer to all of it comes [`Service::is_erased`].
     fn fallocate(
         &self,
         caller: Caller,
@@ -285,6 +285,8 @@ pub trait Service: Send + Sync + 'static {
     /// The kernel has dropped its pages of a range, and written back what was stored to them, since so many writes
     /// to the file; `u64::MAX` where none could come meanwhile.
     fn pages_are_dropped(&self, ino: Ino, bytes: &Range<u64>, writes: u64);
+    /// A range was erased whose pages the kernel had to drop, and that is answered now.
+    fn is_erased(&self, ino: Ino, bytes: &Range<u64>);
     /// Files of which the kernel is to drop its pages, with their writes, since much is kept beside what is stored.
     fn old_stores(&self) -> Option<OldStores>;
     /// The value of an extended attribute.

@@ -20,7 +20,9 @@
 //! Erasing (`fallocate`) leaves the kernel its pages: it makes zeros in them itself, once it is answered,
 //! and takes them for clean. So what is erased is kept in the same way, and the kernel is told to drop its
 //! pages before it is answered, for which it writes back what was stored to them: what it reads from then
-//! on is what the file has. Of more pages than can be kept a part is erased and dropped at a time.
+//! on is what the file has. Of more pages than can be kept a part is erased and dropped at a time. What is written back
+//! of erased bytes until it is answered was stored beside the erasing, and counts as stored before it: a later store to
+//! them may be in a page that the kernel then makes zeros of, and the earlier one must not be what is left.
 //!
 //! Not covered: writes that the kernel itself makes beside each other (`io_uring`, `libaio`). It drops
 //! the pages when such a write begins, and so may show the old bytes in a mapping.
@@ -114,6 +116,8 @@ struct Pages {
     call: u64,
     /// What was replaced before this one is forgotten.
     forgotten: u64,
+    /// What was erased by calls that are not answered yet.
+    erased: Vec<Range<u64>>,
     totals: Arc<Totals>,
     /// What of it stands in the totals: pages and groups.
     counted: [usize; 2],
@@ -396,7 +400,28 @@ impl Pages {
                 }
             }
         }
+        for (page, range) in self.erased_pieces(offset, bytes.len()) {
+            let now = page_now(read, page)?;
+            let merged = merged.get_or_insert_with(|| bytes.to_vec());
+            let at =
+                usize::try_from(page * PAGE + range.start as u64 - offset).unwrap_or(usize::MAX);
+            let to = merged.get_mut(at..at.saturating_add(range.len()));
+            if let (Some(to), Some(from)) = (to, now.get(range)) {
+                to.copy_from_slice(from);
+            }
+        }
         Ok(merged)
+    }
+
+    /// The pieces of so many bytes that are erased by calls which are not answered yet.
+    fn erased_pieces(&self, offset: u64, len: usize) -> Vec<Piece> {
+        let end = offset.saturating_add(len as u64);
+        let within = |erased: &Range<u64>| erased.start.max(offset)..erased.end.min(end);
+        let ranges = self.erased.iter().map(within).filter(|range| !range.is_empty());
+        let each = |range: Range<u64>| {
+            pieces(range.start, usize::try_from(range.end - range.start).unwrap_or(0))
+        };
+        ranges.flat_map(each).collect()
     }
 }
 
@@ -527,7 +552,7 @@ impl Stores {
     }
 
     /// Bytes of a range become zeros past the page cache, or those of a first part of it. Says where the part ends of
-    /// which the kernel has to drop its pages, if there are any: see [`Stores::dropped`].
+    /// which the kernel has to drop its pages, if there are any: see [`Stores::dropped`], and then [`Stores::erased`].
     pub(crate) fn erase(
         &self,
         ino: Ino,
@@ -541,7 +566,18 @@ impl Stores {
         pages.count();
         erase(end)?;
         let is_known = pages.known(&(bytes.start..end)).next().is_some();
-        Ok((is_known || end < bytes.end).then_some(end))
+        let has_to_drop = is_known || end < bytes.end;
+        if has_to_drop {
+            pages.erased.push(bytes.start..end);
+        }
+        Ok(has_to_drop.then_some(end))
+    }
+
+    /// The call that has erased these bytes, in parts of which the kernel had to drop its pages, is about to be answered.
+    pub(crate) fn erased(&self, ino: Ino, bytes: &Range<u64>) {
+        let Some(pages) = self.pages(ino) else { return };
+        let is_other = |part: &Range<u64>| part.start < bytes.start || part.end > bytes.end;
+        locked(&pages).erased.retain(is_other);
     }
 
     /// The kernel has dropped its pages of a range, and written back what was stored to them, since so many writes to

@@ -87,14 +87,38 @@ fn what_is_erased_stays_so_beside_a_store_to_the_page() {
     page[3000] = 9;
     assert_eq!(file.erase(PAGE + 1000..2 * PAGE + 8), Some(2 * PAGE + 8));
     file.write_back(1, &page);
-    assert_eq!([999, 1000, 3000].map(|at| file.byte(4096 + at)), [5, 0, 9]);
+    assert_eq!([999, 1000, 3000].map(|at| file.byte(4096 + at)), [5, 0, 0]);
     // Read again it is the kernel's: a store of what it had once is a store.
     file.stores.dropped(INO, &(PAGE + 1000..2 * PAGE + 8), u64::MAX);
     let mut page = file.cached(1);
-    assert_eq!((page[1000], page[3000]), (0, 9));
+    assert_eq!((page[999], page[1000], page[3000]), (5, 0, 0));
+    file.stores.erased(INO, &(PAGE + 1000..2 * PAGE + 8));
     page[1000] = 5;
     file.write_back(1, &page);
     assert_eq!(file.byte(4096 + 1000), 5);
+}
+
+/// The kernel makes zeros of the pages that it has when it is answered, and takes them for clean: what was stored there
+/// last is gone, and what was stored before that, and written back as it dropped its pages, was left.
+#[test]
+fn of_stores_beside_an_erasing_no_earlier_one_is_left() {
+    let file = File::new(3 * PAGE_BYTES);
+    file.write(0, &[5; 3 * PAGE_BYTES]);
+    let mut page = file.cached(1);
+    page[100..104].copy_from_slice(&[7, 7, 7, 7]);
+    let erased = PAGE + 101..3 * PAGE;
+    assert_eq!(file.erase(erased.clone()), Some(3 * PAGE));
+    file.write_back(1, &page);
+    file.stores.dropped(INO, &erased, u64::MAX);
+    // Read and stored to again, and written back once more before it is answered.
+    let mut page = file.cached(1);
+    page[99..104].copy_from_slice(&[8; 5]);
+    file.write_back(1, &page);
+    assert_eq!([99, 100, 101, 103].map(|at| file.byte(4096 + at)), [8, 8, 0, 0]);
+    file.stores.erased(INO, &erased);
+    page[102] = 9;
+    file.write_back(1, &page);
+    assert_eq!([100, 102].map(|at| file.byte(4096 + at)), [8, 9]);
 }
 
 /// A file of one page and a long hole: what is known of it is bounded, and nothing is lost of the page.
@@ -136,11 +160,11 @@ fn of_more_pages_than_can_be_kept_a_part_is_erased_at_a_time() {
             file.write_back(page, &stale);
             [0, 2048, 3000].map(|byte| file.byte(usize::try_from(page * PAGE).unwrap() + byte))
         };
-        assert_eq!([0, 1, pages / 2].map(store), [[5, 0, 9], [0, 0, 9], [0, 0, 9]]);
+        assert_eq!([0, 1, pages / 2].map(store), [[5, 0, 0], [0; 3], [0; 3]]);
         assert_eq!(file.byte(ERASED_MAX * PAGE_BYTES), 5, "nothing is changed behind it");
         file.stores.dropped(INO, &(0..first), u64::MAX);
         assert_eq!(file.erase(first..end), Some(end));
-        assert_eq!(store(pages - 1), [0, 0, 9]);
+        assert_eq!(store(pages - 1), [0; 3]);
     }
 }
 
