@@ -224,6 +224,24 @@ fn what_an_end_left_out_is_none_of_the_next_tree_of_that_number() {
     assert_eq!(fs.quotas().unwrap()[&number(next)].used.inodes, 1);
 }
 
+/// What an administrator has numbered is limited as long as it is there, and no end of another tree takes it.
+#[test]
+fn a_number_that_is_set_by_hand_stays() {
+    const CHOSEN: u32 = 1 << 20;
+    let fs = fresh();
+    let Nested { outer, tree, .. } = nested(&fs);
+    let [chosen, left] = ["chosen", "left"].map(|name| make(&fs, Node::ROOT, name, FileKind::File));
+    set_alone(&fs, chosen, CHOSEN);
+    let limit = Usage { pages: 1000, inodes: 7 };
+    fs.set_quota(&ctx(0), CHOSEN, limit).unwrap();
+    begin(&fs, outer);
+    begin(&fs, tree);
+    set_alone(&fs, left, number(tree));
+    fs.end_tree(&ctx(0), tree).unwrap();
+    assert_eq!([chosen, left].map(|node| counts_for(&fs, node)), [CHOSEN, 0]);
+    assert_eq!(fs.quotas().unwrap()[&CHOSEN].limit, limit);
+}
+
 #[test]
 fn what_has_no_name_any_more_counts_for_what_the_top_lies_in() {
     let fs = fresh();

@@ -9,7 +9,7 @@
 //! limits.
 //!
 //! Setting `trusted.novale.tree` of a directory makes it the top of a tree of its own with all that is below it, with
-//! these two limits, and removing it has all of that count for the tree around it. `trusted.novale.project` is of one
+//! those of the two limits that are named, the other one staying, and removing it has all of that count for the tree around it. `trusted.novale.project` is of one
 //! inode alone.
 
 use std::collections::BTreeMap;
@@ -26,6 +26,8 @@ pub(crate) enum Which {
     Quotas(u32),
     /// The whole tree that hangs from a directory.
     Tree,
+    /// What another build may know.
+    Unknown,
 }
 
 impl Which {
@@ -36,8 +38,9 @@ impl Which {
             b"trusted.novale.tree" => Some(Self::Tree),
             b"trusted.novale.quotas" => Some(Self::Quotas(0)),
             _ => {
-                let from = str::from_utf8(name.strip_prefix(b"trusted.novale.quotas.")?).ok()?;
-                from.parse().ok().map(Self::Quotas)
+                let name = str::from_utf8(name.strip_prefix(b"trusted.novale.")?).ok();
+                let from = name.and_then(|name| name.strip_prefix("quotas.")?.parse().ok());
+                Some(from.map_or(Self::Unknown, Self::Quotas))
             }
         }
     }
@@ -52,11 +55,17 @@ pub(crate) fn get(fs: &Fs, ino: Ino, which: Which) -> Result<Vec<u8>> {
         }
         Which::Quotas(from) => lines_from(&fs.quotas()?, from),
         Which::Tree => {
-            let found = fs.quota_of(ino)?.filter(|(project, _)| u64::from(*project) == ino.get());
-            found.map(|(project, quota)| line(project, &quota)).ok_or(Error::NoAttribute)?
+            let (project, quota) = own_tree(fs, ino)?.ok_or(Error::NoAttribute)?;
+            line(project, &quota)
         }
+        Which::Unknown => return Err(Error::NoAttribute),
     };
     Ok(text.into_bytes())
+}
+
+/// The tree that hangs from a directory, if one does.
+fn own_tree(fs: &Fs, ino: Ino) -> Result<Option<(u32, Quota)>> {
+    Ok(fs.quota_of(ino)?.filter(|(project, _)| u64::from(*project) == ino.get()))
 }
 
 /// Trees that have anything, as many as a value has room for. The directory of one with a limit alone was removed.
@@ -89,9 +98,13 @@ pub(crate) fn set(fs: &Fs, ctx: &Ctx, ino: Ino, which: Which, value: &[u8]) -> R
             let set = SetAttr { project: Some(project), ..SetAttr::default() };
             fs.setattr(ctx, Node::current(ino), &set).map(drop)
         }
-        Which::Quota => set_limit(fs, ctx, ino, limit_of(text)?),
+        Which::Quota => set_limit(fs, ctx, ino, limit_of(text, Usage::default())?),
         Which::Quotas(_) => Err(Error::NotPermitted("limits are set tree by tree")),
-        Which::Tree => fs.begin_tree(ctx, Node::current(ino), limit_of(text)?),
+        Which::Tree => {
+            let old = own_tree(fs, ino)?.map_or_else(Usage::default, |(_, quota)| quota.limit);
+            fs.begin_tree(ctx, Node::current(ino), limit_of(text, old)?)
+        }
+        Which::Unknown => Err(Error::Unsupported("no attribute of this build")),
     }
 }
 
@@ -102,6 +115,7 @@ pub(crate) fn remove(fs: &Fs, ctx: &Ctx, ino: Ino, which: Which) -> Result<()> {
         Which::Quota => set_limit(fs, ctx, ino, Usage::default()),
         Which::Quotas(_) => Err(Error::NotPermitted("limits are removed tree by tree")),
         Which::Tree => fs.end_tree(ctx, Node::current(ino)),
+        Which::Unknown => Err(Error::NoAttribute),
     }
 }
 
@@ -110,9 +124,8 @@ fn set_limit(fs: &Fs, ctx: &Ctx, ino: Ino, limit: Usage) -> Result<()> {
     fs.set_quota(ctx, project, limit)
 }
 
-/// Reads `pages_max=N inodes_max=N`, in any order; what is not named has no limit.
-fn limit_of(text: &str) -> Result<Usage> {
-    let mut limit = Usage::default();
+/// Reads `pages_max=N inodes_max=N`, in any order; what is not named has the limit given.
+fn limit_of(text: &str, mut limit: Usage) -> Result<Usage> {
     for word in text.split_whitespace() {
         let wrong = || Error::Invalid("a limit is pages_max=NUMBER or inodes_max=NUMBER");
         let (key, number) = word.split_once('=').ok_or_else(wrong)?;

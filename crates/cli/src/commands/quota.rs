@@ -39,12 +39,17 @@ fn set(args: &QuotaSetArgs) -> Result<()> {
         bail!("give a limit: --space SIZE, --inodes NUMBER, or none for either");
     }
     let top = Top::directory(&args.dir)?;
-    // Where it is a tree already, the limit that is not named stays.
-    let old = top.own_quota()?.map_or((0, 0), |old| (old.pages_max, old.inodes_max));
-    let pages = args.space.map_or(old.0, |limit| limit.0.div_ceil(PAGE));
-    let inodes = args.inodes.map_or(old.1, |limit| limit.0);
-    let limits = format!("pages_max={pages} inodes_max={inodes}");
-    spin(COUNTING, || top.put(TREE, &limits))
+    // The limit that is not named stays.
+    let pages = args.space.map(|limit| format!("pages_max={} ", limit.0.div_ceil(PAGE)));
+    let inodes = args.inodes.map(|limit| format!("inodes_max={}", limit.0));
+    let limits = [pages, inodes].into_iter().flatten().collect::<String>();
+    spin(COUNTING, || top.put(TREE, &limits))?;
+    if top.own_quota()?.is_none() {
+        // It was stored as any attribute.
+        top.remove(TREE)?;
+        bail!("{}: served by an older novale; mount it anew", args.dir.display());
+    }
+    Ok(())
 }
 
 /// Takes the limits away, and counts DIR and what is below it for the tree around it.

@@ -177,17 +177,28 @@ impl Fs {
         self.set_locked(call, locked, &counting_for(project), None)
     }
 
-    /// Ends what still counts for a tree that has no top: what a call that did not end has left, wherever it was moved
-    /// with the directory that it lies in, and what has no name, which is to count for `around`.
+    /// Ends what still counts for a tree that has no top, as far as the count says that there is any: what has no name,
+    /// which is to count for `around`, and what a call that did not end has left, wherever it was moved with the directory
+    /// that it lies in.
     fn end_remains(&self, ctx: &Ctx, tree: u32, around: u32) -> Result<()> {
-        if self.quota_by_number(tree)?.used.inodes == 0 {
-            return Ok(());
+        for pass in [Pass::Nameless, Pass::Named, Pass::Nameless] {
+            if self.quota_by_number(tree)?.used.inodes == 0 {
+                break;
+            }
+            match pass {
+                Pass::Nameless => self.end_nameless(ctx, tree, around)?,
+                Pass::Named => {
+                    let all = self.each_of(ctx, |found| found.kind == FileKind::Directory)?;
+                    self.count_below(ctx, all, Some(tree))?;
+                }
+            }
         }
+        Ok(())
+    }
+
+    fn end_nameless(&self, ctx: &Ctx, tree: u32, around: u32) -> Result<()> {
         let is_left = |found: Found| found.tree == tree && !found.has_name;
-        let nameless = self.each_of(ctx, is_left)?;
-        let directories = self.each_of(ctx, |found| found.kind == FileKind::Directory)?;
-        self.count_below(ctx, directories, Some(tree))?;
-        for ino in nameless {
+        for ino in self.each_of(ctx, is_left)? {
             unless_out_of_reach(with_memory(|| {
                 let call = self.begin(OpKind::Attributes, ctx)?;
                 let locked = self.lock(&call, ino)?;
@@ -211,6 +222,13 @@ impl Fs {
         })?;
         Ok(all)
     }
+}
+
+/// What is sought through all of the pool. A file may lose its name meanwhile.
+#[derive(Debug, Clone, Copy)]
+enum Pass {
+    Nameless,
+    Named,
 }
 
 /// What is asked of an inode that is looked for.
