@@ -7,16 +7,21 @@
 mod support;
 
 use std::panic::Location;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
+use novale_arena::Arena;
 use novale_core::{
     Ctx, Error, Fs, Ino, MkfsOptions, NewInode, Node, OpenOptions, Placement, RenameMode, Result,
-    UpdatePolicy, mkfs,
+    Serial, UpdatePolicy, mkfs,
 };
 use novale_layout::{FileKind, PmAddr};
-use novale_pm::{Observer, Pm, PmOptions, Purpose, StoreEvent};
+use novale_pm::{
+    Observer, Pm, PmOptions, Purpose, SlotLock, SlotSpec, StoreEvent, survive_failing_slots,
+};
 use support::{MB, open_as, verify};
+use tempfile::NamedTempFile;
 
 const CTX: Ctx = Ctx { now_ns: 5, hint: 0 };
 const SLOT_BYTES: u64 = 2 * MB;
@@ -234,5 +239,72 @@ fn a_slot_that_fails_as_the_pool_is_closed_comes_back() {
     for slot in [0, 1] {
         let failed = (1..1000).take_while(|at| fail_at_closing(*at, slot)).count();
         assert!((9..999).contains(&failed), "slot {slot}: {failed} stores");
+    }
+}
+
+/// Takes a slot's file away at one store, and keeps what it had.
+struct TakenAway {
+    file: PathBuf,
+    stores: AtomicU64,
+    at: u64,
+    had: Mutex<Vec<u8>>,
+}
+
+impl Observer for TakenAway {
+    fn store(&self, _event: StoreEvent<'_>) {
+        if self.stores.fetch_add(1, Ordering::Relaxed) + 1 == self.at {
+            *self.had.lock().unwrap() = std::fs::read(&self.file).unwrap();
+            std::fs::File::options().write(true).open(&self.file).unwrap().set_len(0).unwrap();
+        }
+    }
+
+    fn write_back(&self, _: PmAddr, _: u64, _: Purpose, _: &'static Location<'static>) {}
+
+    fn fence(&self, _: &'static Location<'static>) {}
+}
+
+/// Fails a slot at one store of an opening; says whether there were so many.
+fn fail_at_opening(at: u64, slot: usize, left: &[Vec<u8>; 2], files: &[May]) -> bool {
+    let slots = [(); 2].map(|()| NamedTempFile::new().unwrap());
+    slots.iter().zip(left).for_each(|(slot, bytes)| std::fs::write(slot.path(), bytes).unwrap());
+    let (stores, had) = (AtomicU64::new(0), Mutex::new(Vec::new()));
+    let taken = Arc::new(TakenAway { file: slots[slot].path().to_owned(), stores, at, had });
+    let observer: Arc<dyn Observer> = taken.clone();
+    let lock = SlotLock::Held;
+    let pm_options = PmOptions { observer: Some(observer), lock, ..PmOptions::default() };
+    let specs = slots.each_ref().map(|slot| SlotSpec::new(slot.path()));
+    let pm = Pm::open(&specs, &pm_options).unwrap();
+    let options = options(UpdatePolicy::Auto, Placement::Wasa);
+    let arena = Arena::anonymous(64 * MB).unwrap();
+    let opened = Fs::open(pm, arena, &options, &Serial, &|_| ());
+    let had = std::mem::take(&mut *taken.had.lock().unwrap());
+    if had.is_empty() {
+        opened.unwrap();
+        return false;
+    }
+    let what = format!("slot {slot} at store {at} of the opening, {:?}", opened.as_ref().err());
+    assert!(matches!(opened, Ok(_) | Err(Error::Lost(_))), "{what}");
+    drop(opened);
+    let other = std::fs::read(slots[1 - slot].path()).unwrap();
+    has_all(&if slot == 0 { [had, other] } else { [other, had] }, files, &options, &what);
+    true
+}
+
+#[test]
+fn a_slot_that_fails_as_the_pool_is_opened_comes_back() {
+    survive_failing_slots().unwrap();
+    let options = options(UpdatePolicy::Auto, Placement::Wasa);
+    for is_closed in [false, true] {
+        let fs = open_as(pool(&Arc::default()), &options);
+        let files: Vec<May> = (0..4).map(|number| work(&fs, number).0).collect();
+        if is_closed {
+            fs.close().unwrap();
+        }
+        let left = [0, 1].map(|slot| bytes_of(fs.pm(), slot));
+        for slot in [0, 1] {
+            let count = (1..1000).take_while(|at| fail_at_opening(*at, slot, &left, &files));
+            let count = count.count();
+            assert!((3..999).contains(&count), "slot {slot}: {count} stores");
+        }
     }
 }
