@@ -6,7 +6,7 @@
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use rustix::fs::{CWD, Mode, OFlags, XattrFlags, fstat, getxattr, openat, removexattr, setxattr};
 use rustix::io::Errno;
 use serde::Serialize;
@@ -23,6 +23,8 @@ const QUOTAS: &str = "trusted.novale.quotas";
 /// No attribute's value is longer.
 const VALUE_BYTES_MAX: usize = 65_536;
 const PAGE: u64 = 4096;
+/// How often a tree is asked for that others begin and end.
+const TRIES: u32 = 5;
 const COUNTING: &str = "counting what is below";
 
 pub(crate) fn run(command: &QuotaCommand) -> Result<()> {
@@ -44,10 +46,9 @@ fn set(args: &QuotaSetArgs) -> Result<()> {
     let inodes = args.inodes.map(|limit| format!("inodes_max={}", limit.0));
     let limits = [pages, inodes].into_iter().flatten().collect::<String>();
     spin(COUNTING, || top.put(TREE, &limits))?;
-    if top.own_quota()?.is_none() {
-        // It was stored as any attribute.
+    if matches!(top.hanging()?, Hanging::Stored) {
         top.remove(TREE)?;
-        bail!("{}: served by an older novale; mount it anew", args.dir.display());
+        return Err(top.older());
     }
     Ok(())
 }
@@ -61,11 +62,10 @@ fn clear(args: &QuotaClearArgs) -> Result<()> {
         bail!("{}: not the top of a tree with a quota", args.dir.display());
     }
     spin(COUNTING, || top.remove(TREE))?;
-    // Another call may have made it a tree again.
     if top.own_quota()?.is_none() && top.has_any(own)? {
         remark!(
-            "novale: {}: nothing counts for the tree but what is damaged (novale check), or what a client that died left in \
-             its counts, until the pool is opened again",
+            "novale: {}: something counts for the tree still: another call has made it one meanwhile, or it is damaged (novale \
+             check), or a client that died left it in the counts, until the pool is opened again",
             args.dir.display()
         );
     }
@@ -75,6 +75,14 @@ fn clear(args: &QuotaClearArgs) -> Result<()> {
 /// A path to what is open. By this no link is followed but the last part, which is no link in calls that follow none.
 fn place_of(file: &OwnedFd) -> PathBuf {
     Path::new("/proc/self/fd").join(file.as_raw_fd().to_string())
+}
+
+/// What a mount says of the tree that hangs from a directory.
+enum Hanging {
+    Tree(Quota),
+    Nothing,
+    /// The mount is of an older build, which has stored the attribute as any other.
+    Stored,
 }
 
 /// What a call is about: opened once, as its path may lead elsewhere at the next step.
@@ -123,7 +131,30 @@ impl<'a> Top<'a> {
     /// Of the tree that hangs from it, if one does.
     fn own_quota(&self) -> Result<Option<Quota>> {
         let own = self.own_number()?;
-        if self.project()? == own { self.quota().map(Some) } else { Ok(None) }
+        // Other calls may begin and end it in between.
+        for _ in 0..TRIES {
+            if self.project()? != own {
+                return Ok(None);
+            }
+            if let Hanging::Tree(quota) = self.hanging()? {
+                return Ok(Some(quota));
+            }
+        }
+        Err(self.older())
+    }
+
+    fn hanging(&self) -> Result<Hanging> {
+        let mut value = vec![0; VALUE_BYTES_MAX];
+        let len = match getxattr(place_of(&self.open), TREE, &mut value[..]) {
+            Err(Errno::NODATA) => return Ok(Hanging::Nothing),
+            len => len.map_err(|error| failed(self.path, error))?,
+        };
+        let line = value.get(..len).and_then(|line| str::from_utf8(line).ok());
+        Ok(line.and_then(Quota::parse).map_or(Hanging::Stored, Hanging::Tree))
+    }
+
+    fn older(&self) -> anyhow::Error {
+        anyhow!("{}: served by an older novale; mount it anew", self.path.display())
     }
 
     /// All trees of a mount.
