@@ -73,6 +73,9 @@ promises! {
     /// some showed in no mapping.
     what_threads_write_by_one_position_shows: runs writes_by_one_position;
     what_is_written_by_a_position_that_was_set_shows: runs sets_the_position;
+    /// While another thread moved any position that is shared, what was written over stored bytes did not show, and
+    /// `msync` undid it.
+    what_is_written_while_other_positions_move_shows: runs moves_others;
     /// Once the position of the one was shared, `sendfile` from the other left pages of that with the kernel: `msync` of
     /// it was EBUSY from then on, and what was written to it did not show.
     what_is_sent_to_another_file_can_be_published: runs sends;
@@ -575,6 +578,37 @@ mod tasks {
         assert_eq!([100, 300].map(|at| map[at]), [b's'; 2]);
         let written = (0..2 * PAGE).find(|at| byte(&file, *at) == b'p').unwrap();
         assert_eq!(map[written..written + 4], [b'p'; 4]);
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn moves_others() {
+        let (file, map) = mapped(2);
+        fs::write(path("other"), [0; PAGE]).unwrap();
+        let other = File::options().write(true).open(path("other")).unwrap();
+        by_a_child(|| true);
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    seek(&other, 100);
+                    other.set_len(PAGE as u64).unwrap();
+                    // Asked for it is not moved.
+                    let fd = file.as_raw_fd();
+                    assert!(unsafe { libc::lseek(fd, 0, libc::SEEK_CUR) } >= 0);
+                }
+            });
+            let is_missed = |turn: &usize| {
+                let byte = u8::try_from(turn % 2).unwrap();
+                map[100] = b's';
+                seek(&file, 100);
+                (&file).write_all(&[byte]).unwrap();
+                map[100] != byte
+            };
+            let missed = (0..1000).filter(is_missed).count();
+            is_over.store(true, Ordering::Relaxed);
+            assert_eq!(missed, 0);
+        });
     }
 
     #[test]

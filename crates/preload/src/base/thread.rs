@@ -57,9 +57,9 @@ pub(crate) struct Thread {
     pub(crate) fault: [AtomicU64; 2],
     /// Signals of faults that the program has blocked ([`crate::process::masks`]).
     pub(crate) blocked: AtomicU64,
-    /// Where the kernel begins to write for the thread, after a count that tells whether that is so still
-    /// ([`crate::calls`]).
-    pub(crate) written_from: [AtomicU64; 2],
+    /// Where the kernel begins to write for the thread, after what it moves so and a count that tells whether that is so
+    /// still ([`crate::calls`]).
+    pub(crate) written_from: [AtomicU64; 3],
 }
 
 const _: () = {

@@ -104,7 +104,7 @@ impl File {
         let mut position = self.description.offset.lock();
         *position = to;
         if self.description.is(SHARED) {
-            written::steps_back();
+            written::moves_position(&self.description);
             kernel::set_position(self.fd, &self.description, to.cast_signed());
         }
     }
@@ -315,6 +315,7 @@ fn read_with(fd: u64, at: At, read: impl FnOnce(&File, u64) -> Result<usize, Ref
         At::Position => {
             let mut position = file.description.offset.lock();
             if file.description.is(SHARED) {
+                written::moves_position(&file.description);
                 return None;
             }
             read(&file, *position).inspect(|bytes| *position += *bytes as u64)
@@ -652,8 +653,9 @@ pub(crate) fn lseek(args: &Args) -> Served {
     let description = table::get(descriptor(fd)).filter(|found| !found.is(DIRECTORY))?;
     // The kernel may have an old idea of where a file ends, no matter whose the position is.
     let is_from_end = whence as i32 == libc::SEEK_END;
-    if description.is(MAPPED | SHARED) {
-        written::steps_back();
+    let is_asked_for = (offset, whence as i32) == (0, libc::SEEK_CUR);
+    if description.is(MAPPED | SHARED) && !is_asked_for {
+        written::moves_position(&description);
     }
     if description.is(MAPPED) && !is_from_end {
         return None;
@@ -729,12 +731,12 @@ pub(crate) fn sync_range(args: &Args) -> Served {
 
 /// `ftruncate(fd, size)`.
 pub(crate) fn truncate(args: &Args) -> Served {
+    written::moves_end(&table::get(descriptor(args[0]))?);
     let file = file(args[0])?;
     let size = args[1];
     if !file.description.writes() || size > i64::MAX as u64 {
         return Some(fail(libc::EINVAL));
     }
-    written::steps_back();
     if let Some(why) = file.left_to_kernel() {
         return served(&file, Err(Refused::ByKernel(why)));
     }

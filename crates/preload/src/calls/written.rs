@@ -19,8 +19,10 @@ use crate::maps::{self, Mode, replicas};
 use crate::mounts;
 use crate::paths::descriptor;
 
-/// Counts calls after which a position, or a file's end, may be before what was written last.
-static STEPS: AtomicU64 = AtomicU64::new(1);
+const COUNTS: usize = 4096;
+/// Counts, of each position and each file's end, the calls that move it otherwise than by what they write. Few have a
+/// count in common.
+static STEPS: [AtomicU64; COUNTS] = [const { AtomicU64::new(0) }; COUNTS];
 
 /// Where a call changes a file.
 #[derive(Clone, Copy)]
@@ -61,9 +63,28 @@ impl Moved {
     }
 }
 
-/// To be called before a position, or a file's end, may be moved back.
-pub(crate) fn steps_back() {
-    STEPS.fetch_add(1, Ordering::SeqCst);
+/// Tells what a call moves as it writes, a position or a file's end, from all others. Never 0.
+fn moved_by(file: &InUse, place: Written) -> u64 {
+    let ino = file.ino().get();
+    if matches!(place, Written::Position) {
+        return ino << 32 | u64::from(file.index) << 1 | 1;
+    }
+    (file.mount() as u64) << 48 | ino << 1
+}
+
+fn steps(moved: u64) -> &'static AtomicU64 {
+    static NONE: AtomicU64 = AtomicU64::new(0);
+    STEPS.get(moved as usize % COUNTS).unwrap_or(&NONE)
+}
+
+/// To be called before a position that is shared is moved by anything but a write.
+pub(crate) fn moves_position(file: &InUse) {
+    steps(moved_by(file, Written::Position)).fetch_add(1, Ordering::SeqCst);
+}
+
+/// To be called before a file's end is moved by anything but a write.
+pub(crate) fn moves_end(file: &InUse) {
+    steps(moved_by(file, Written::End)).fetch_add(1, Ordering::SeqCst);
 }
 
 /// The bytes of a file that `fallocate` changes: none where it only has room made.
@@ -126,21 +147,22 @@ pub(crate) fn is_to_replicas(number: i64, args: &Args) -> bool {
     let found = target(number, args)
         .and_then(|(fd, place)| Some((fd, place, table::get(fd).filter(may_show)?)));
     let Some((fd, place, file)) = found else { return false };
-    let [steps, from] = &current().written_from;
-    steps.store(STEPS.load(Ordering::SeqCst), Ordering::Relaxed);
     let place = place_in(&file, place);
-    match mounts::fs(file.mount()).and_then(|fs| now(fs, (fd, &file), place)) {
-        Some(start) => from.store(start, Ordering::Relaxed),
-        None => steps.store(0, Ordering::Relaxed),
-    }
+    let moved = moved_by(&file, place);
+    let counted = steps(moved).load(Ordering::SeqCst);
+    let start = mounts::fs(file.mount()).and_then(|fs| now(fs, (fd, &file), place));
+    let note = [start.map_or(0, |_| moved), counted, start.unwrap_or(0)];
+    let noted = current().written_from.iter().zip(note);
+    noted.for_each(|(word, value)| word.store(value, Ordering::Relaxed));
     true
 }
 
-/// From where on a call of this thread writes, as it was noted; nothing where a step back was made since, or another
-/// call, of a handler.
-fn noted() -> Option<u64> {
-    let [steps, from] = &current().written_from;
-    let is_so = steps.swap(0, Ordering::Relaxed) == STEPS.load(Ordering::SeqCst);
+/// From where on a call of this thread writes, as it was noted; nothing where that was moved since, or another call was
+/// made, of a handler.
+fn noted(moved: u64) -> Option<u64> {
+    let [of, counted, from] = &current().written_from;
+    let is_so = of.swap(0, Ordering::Relaxed) == moved
+        && counted.load(Ordering::Relaxed) == steps(moved).load(Ordering::SeqCst);
     is_so.then(|| from.load(Ordering::Relaxed))
 }
 
@@ -166,7 +188,7 @@ pub(crate) fn show(number: i64, args: &Args, bytes: u64) -> Option<()> {
         }
         place @ (Written::Position | Written::End) => {
             let to = now(fs, (fd, &file), place);
-            match Moved::of(bytes, noted(), to) {
+            match Moved::of(bytes, noted(moved_by(&file, place)), to) {
                 Moved::Over(range) => range,
                 Moved::Within(range) => {
                     replicas::changed_within(fs, of, &range);

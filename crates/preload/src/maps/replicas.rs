@@ -359,8 +359,8 @@ pub(crate) fn changed(
     show_range(&maps, fs, file, range, show);
 }
 
-/// This process has changed bytes somewhere in a range of a file, in which nobody else has changed any but lately: its
-/// replicas show what they had not seen.
+/// This process has changed bytes somewhere in a range of a file: its replicas show what they had not seen there, over
+/// what was stored too. To be called where its writes alone were there in the range, as far as is known.
 pub(crate) fn changed_within(fs: &Fs, file: (usize, Ino), range: &Range<u64>) {
     let Some(maps) = maps::with_replicas_now(file.0) else { return };
     show_range(&maps, fs, file, range, show_unseen);
