@@ -188,10 +188,11 @@ impl File {
     /// Until the replicas show it no other thread makes the file longer: what the program stores there stays.
     fn truncate(&self, size: u64) -> Result<(), Error> {
         let ino = self.description.ino();
-        let maps = maps::with_replicas();
+        let file = (self.description.mount(), ino);
+        let maps = maps::with_replicas().filter(|maps| replicas::are_of(maps, file));
         let set = SetAttr { size: Some(size), ..SetAttr::default() };
         self.fs.setattr(&ctx(), Node::current(ino), &set)?;
-        replicas::cut(maps, self.fs, (self.description.mount(), ino), size);
+        replicas::cut(maps, self.fs, file, size);
         Ok(())
     }
 
