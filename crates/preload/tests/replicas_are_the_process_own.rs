@@ -320,7 +320,10 @@ mod tasks {
     fn cuts_off() {
         let (file, _) = mapped(3);
         let own = map(&file, libc::MAP_PRIVATE, 3 * PAGE);
-        for _ in 0..2 {
+        for is_locked in [false, true] {
+            if is_locked {
+                assert_eq!(unsafe { libc::mlock(own.as_ptr().cast(), own.len()) }, 0);
+            }
             for page in 0..3 {
                 own[page * PAGE + 200] = b'o';
             }

@@ -9,6 +9,7 @@ use crate::base::guard;
 use crate::base::sys::{Args, Ret, Served, fail, sys};
 use crate::fds::kernel::{self, Reader};
 use crate::fds::table::{self, DIRECTORY, InUse, MAPPED};
+use crate::maps::replicas::MADV_DONTNEED_LOCKED;
 use crate::maps::{self, Asked, Mode, PAGE, Part, Source, giving, openings, replicas, times};
 use crate::mounts::{self, ctx, room};
 use crate::numbers::limits;
@@ -20,8 +21,6 @@ const KEEPS: i32 = libc::MREMAP_DONTUNMAP;
 const PARTS_MAX: u64 = 1024;
 /// Since Linux 6.13, of files since 6.15: addresses that are not to be used. What gives way would be usable there.
 const MADV_GUARD_INSTALL: i32 = 102;
-/// Since Linux 5.18: `MADV_DONTNEED` for locked pages, too.
-const MADV_DONTNEED_LOCKED: i32 = 24;
 /// Flags of `mremap`.
 const REMAPS: i32 = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | KEEPS;
 

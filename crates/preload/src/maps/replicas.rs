@@ -21,6 +21,8 @@ use crate::mounts::{self, ctx};
 use crate::numbers::{self, limits};
 
 const PAGE_BYTES: usize = 4096;
+/// Since Linux 5.18: `MADV_DONTNEED` for locked pages, too.
+pub(crate) const MADV_DONTNEED_LOCKED: i32 = 24;
 
 /// A file in memory without a name.
 pub(crate) struct Memory(i32);
@@ -390,7 +392,7 @@ fn drop_copies(part: &Part, from: u64) {
     let at = part.start + from.saturating_sub(part.offset).min(part.len);
     let len = part.end() - at;
     if len > 0 {
-        sys!(libc::SYS_madvise, at, len, libc::MADV_DONTNEED);
+        sys!(libc::SYS_madvise, at, len, MADV_DONTNEED_LOCKED);
     }
 }
 
