@@ -9,6 +9,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use novale_core::{Error, Fs, Ino, Piece};
 
@@ -428,7 +429,7 @@ fn show_unseen(part: &Part, &Piece { offset, bytes }: &Piece<'_>) {
     Piece::changed(offset, &old, bytes).for_each(|piece| show(part, &piece));
 }
 
-/// Shows a page's bytes around those that were stored. No other byte is touched: the program may be storing there.
+/// Shows a page's bytes around those that were stored, until the last moment: the program may be storing there.
 fn show_around(part: &Part, piece: &Piece<'_>) {
     let start = piece.offset / PAGE * PAGE;
     let (end, at) = (piece.offset + piece.bytes.len() as u64, part.start + (start - part.offset));
@@ -444,7 +445,27 @@ fn show_around(part: &Part, piece: &Piece<'_>) {
         Some(change) => (change.new.clone(), change.over(&new)),
         None => (old, new),
     };
-    Piece::changed(start, &now, &shown).for_each(|piece| show_stored(part, &piece));
+    for piece in Piece::changed(start, &now, &shown) {
+        let from = usize::try_from(piece.offset - start).unwrap_or(usize::MAX);
+        exchange(part, now.get(from..).unwrap_or_default(), &piece);
+    }
+}
+
+/// As [`show_stored`], in place of what was there: what the program has stored since stays.
+fn exchange(part: &Part, was: &[u8], piece: &Piece<'_>) {
+    let at = part.start + (piece.offset - part.offset);
+    let shown = guard::readable_now(at, piece.bytes.len());
+    if !part.shared || shown.is_some_and(|shown| shown == piece.bytes) {
+        return;
+    }
+    let Some(to) = guard::writable_now(at, piece.bytes.len()) else {
+        return show_stored(part, piece);
+    };
+    for ((byte, was), new) in to.iter_mut().zip(was).zip(piece.bytes) {
+        // SAFETY: a byte of the program's memory, which no other reference leads to here.
+        let byte = unsafe { AtomicU8::from_ptr(byte) };
+        _ = byte.compare_exchange(*was, *new, Ordering::SeqCst, Ordering::Relaxed);
+    }
 }
 
 /// Carries what is not published yet to another replica of the same place in the file, of so many bytes and a base of
