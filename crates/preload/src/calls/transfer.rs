@@ -383,8 +383,12 @@ impl Out<'_> {
         let write = |fd| sys!(libc::SYS_write, fd, bytes.as_ptr(), bytes.len());
         match self {
             // The kernel would read the source by pages of its own, and a file that it has those of is not published.
-            Self::Ours(target, fd) => data::write_to(target, bytes)
-                .or_else(|| maps::has_replicas().then(|| written::by_kernel(*fd, bytes))),
+            Self::Ours(target, fd) => data::write_to(target, bytes).or_else(|| {
+                let now = table::get(descriptor(*fd)).map(|now| now.index);
+                // Another file may have the number since.
+                let is_its = now == Some(target.description.index);
+                (maps::has_replicas() && is_its).then(|| written::by_kernel(*fd, bytes))
+            }),
             Self::File(fd) => Some(quiet::outside(|| write(*fd))),
             Self::Stream(fd, waits) => send_all(*fd, *waits, bytes),
         }
