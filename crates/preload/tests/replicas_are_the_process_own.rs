@@ -343,13 +343,16 @@ mod tasks {
         let (file, first) = mapped(LEN / PAGE);
         let unmap = |map: &mut [u8]| unsafe { libc::munmap(map.as_mut_ptr().cast(), map.len()) };
         assert_eq!(unmap(first), 0);
-        for _ in 0..100 {
+        for round in 0..200 {
+            if round == 100 {
+                limits_sizes();
+            }
             let (written, is_mapped) = (AtomicUsize::new(0), AtomicBool::new(false));
             let map = std::thread::scope(|scope| {
                 scope.spawn(|| {
                     while !is_mapped.load(Ordering::Relaxed) {
                         let turn = written.fetch_add(1, Ordering::Relaxed);
-                        let byte = u8::try_from(turn * PAGE / LEN % 256).unwrap();
+                        let byte = u8::try_from((round + turn * PAGE / LEN) % 256).unwrap();
                         file.write_all_at(&[byte], (turn * PAGE % LEN) as u64).unwrap();
                     }
                 });

@@ -5,7 +5,7 @@
 //! replicas show what the file has that they have not seen.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use novale_core::{Fallocate, Fs};
 use novale_posix::fallocate_mode;
@@ -140,9 +140,6 @@ fn now(fs: &Fs, (fd, file): (i32, &InUse), place: Written) -> Option<u64> {
 
 /// Whether a call that the kernel makes changes a file that may be shown in replicas. From where on is noted then.
 pub(crate) fn is_to_replicas(number: i64, args: &Args) -> bool {
-    if !maps::has_replicas() {
-        return false;
-    }
     let may_show = |file: &InUse| !file.is(DIRECTORY) && maps::mode(file.mount()) == Mode::Atomic;
     let found = target(number, args)
         .and_then(|(fd, place)| Some((fd, place, table::get(fd).filter(may_show)?)));
@@ -168,6 +165,8 @@ fn noted(moved: u64) -> Option<u64> {
 
 /// Has replicas show what the kernel has made of a call, so many bytes where it writes.
 pub(crate) fn show(number: i64, args: &Args, bytes: u64) -> Option<()> {
+    // The first one may have come meanwhile, and have read what was there before.
+    fence(Ordering::SeqCst);
     if !maps::has_replicas() {
         return None;
     }
