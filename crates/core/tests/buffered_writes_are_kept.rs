@@ -6,15 +6,19 @@ mod support;
 
 use std::mem::ManuallyDrop;
 use std::os::unix::fs::FileExt;
-use std::sync::Arc;
+use std::panic::Location;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 
 use novale_arena::{Arena, ClientInfo, PidInfo};
 use novale_core::{
     BufferRules, Ctx, Error, Fallocate, FileKind, Form, Fs, Ino, MkfsOptions, Mode, NewInode, Node,
     OpenOptions, RenameMode, Serial, SetAttr, SetXattr, WriteBack, has_left_behind, mkfs,
 };
-use novale_pm::{Observer, Pm, PmOptions, Purpose, SlotLock, SlotSpec, survive_failing_slots};
+use novale_layout::PmAddr;
+use novale_pm::{
+    Observer, Pm, PmOptions, Purpose, SlotLock, SlotSpec, StoreEvent, survive_failing_slots,
+};
 use support::stop::StopAt;
 use support::{MB, open_as, pool, verify};
 use tempfile::NamedTempFile;
@@ -480,8 +484,36 @@ struct Failing {
     arena: Arena,
     /// Whether it lives.
     lives: Arc<AtomicBool>,
-    other: ManuallyDrop<Fs>,
+    other: ManuallyDrop<Arc<Fs>>,
+    /// Fails the second slot behind a record there.
+    behind_record: Arc<BehindRecord>,
     files: Vec<Ino>,
+}
+
+/// Fails the second slot once a record has come there, where that is asked for.
+#[derive(Default)]
+struct BehindRecord {
+    fs: OnceLock<Weak<Fs>>,
+    is_asked: AtomicBool,
+    is_stored: AtomicBool,
+}
+
+impl Observer for BehindRecord {
+    fn store(&self, event: StoreEvent<'_>) {
+        let is_record = event.purpose == Purpose::Journal && event.addr.slot() == 1;
+        if is_record && self.is_asked.load(Ordering::SeqCst) {
+            self.is_stored.store(true, Ordering::SeqCst);
+        }
+    }
+
+    fn write_back(&self, _: PmAddr, _: u64, _: Purpose, _: &'static Location<'static>) {}
+
+    fn fence(&self, _: &'static Location<'static>) {
+        if self.is_stored.swap(false, Ordering::SeqCst) {
+            self.is_asked.store(false, Ordering::SeqCst);
+            self.fs.get().and_then(Weak::upgrade).unwrap().pm().set_failed(1 << 1);
+        }
+    }
 }
 
 /// Each of so many threads has a lane of its own.
@@ -509,7 +541,12 @@ impl Failing {
         let first = Fs::open(map(), arena.clone(), &buffered(), &Serial, &|_| ()).unwrap();
         let ended = PidInfo { start_time: OTHER, ..PidInfo::current() };
         let options = OpenOptions::of_arena(&arena);
-        let other = ManuallyDrop::new(Fs::attach(map(), &arena, &options, ended).unwrap());
+        let behind_record = Arc::new(BehindRecord::default());
+        let observer: Arc<dyn Observer> = behind_record.clone();
+        let pm = Self::map_by(&slots, Some(observer));
+        let other = Arc::new(Fs::attach(pm, &arena, &options, ended).unwrap());
+        behind_record.fs.set(Arc::downgrade(&other)).unwrap();
+        let other = ManuallyDrop::new(other);
         let files: Vec<Ino> =
             (0..40).map(|name| create_by(&other, &by(name), &format!("f{name}"))).collect();
         for (number, file) in (0..).zip(&files) {
@@ -524,11 +561,15 @@ impl Failing {
             other.write(&by(number), *file, 0, &[2; 16_000]).unwrap();
         }
         first.close().unwrap();
-        Self { slots, arena, lives, other, files }
+        Self { slots, arena, lives, other, behind_record, files }
     }
 
     fn map_of(slots: &[NamedTempFile; 2]) -> Pm {
-        let options = PmOptions { lock: SlotLock::Held, ..PmOptions::default() };
+        Self::map_by(slots, None)
+    }
+
+    fn map_by(slots: &[NamedTempFile; 2], observer: Option<Arc<dyn Observer>>) -> Pm {
+        let options = PmOptions { lock: SlotLock::Held, observer, ..PmOptions::default() };
         Pm::open(&slots.each_ref().map(|slot| SlotSpec::new(slot.path())), &options).unwrap()
     }
 
@@ -618,4 +659,62 @@ fn a_name_that_met_a_slot_failing_is_there_whole_or_not_at_all() {
         verify(fs.pm());
     }
     assert!(named > 0, "no line was lost");
+}
+
+/// Removes a file while the second slot fails: with the journal's record, or behind it. Others of the record's inodes go on.
+/// Says whether the call met it.
+fn remove_and_go_on(number: usize, has_record: bool, is_power_cut: bool) -> bool {
+    let pool = Failing::new(true);
+    let thread = u64::try_from(number + number / 4).unwrap();
+    let name = format!("f{number}");
+    pool.other.sync(&CTX, pool.files[number]).unwrap();
+    let kept = std::fs::read(pool.slots[1].path()).unwrap();
+    if has_record {
+        pool.behind_record.is_asked.store(true, Ordering::SeqCst);
+    } else {
+        pool.slots[1].as_file().set_len(0).unwrap();
+    }
+    let removed = pool.other.unlink(&by(thread), Node::ROOT, name.as_bytes());
+    let is_lost = matches!(removed, Err(Error::Lost(_)));
+    assert!(is_lost || removed.is_ok());
+    // The directory's next commits, and the number may be another file's.
+    let new = NewInode { kind: FileKind::File, mode: 0o644, uid: 0, gid: 0, rdev: 0, target: b"" };
+    let made = |round: u64| {
+        let name = format!("new{round}");
+        pool.other.create(&by(round), Node::ROOT, name.as_bytes(), &new).is_ok()
+    };
+    let made: Vec<u64> = (0..8).filter(|round| made(*round)).collect();
+    if !has_record {
+        pool.is_back(1, &kept);
+    }
+    if !is_power_cut {
+        assert!(pool.end(pool.map()).unwrap(), "file {number}");
+    }
+    let fs = open_as(pool.map(), &buffered());
+    let others = (0..).zip(&pool.files).filter(|(other, _)| *other != number);
+    for (other, file) in others.filter(|_| !is_power_cut) {
+        assert!(contents(&fs, *file) == [2; 16_000], "file {other}");
+    }
+    for round in made {
+        fs.lookup(&CTX, Node::ROOT, format!("new{round}").as_bytes()).unwrap();
+    }
+    match fs.lookup(&CTX, Node::ROOT, name.as_bytes()) {
+        Ok(found) => assert!(is_lost && found.nlink == 1),
+        Err(error) => assert!(matches!(error, Error::NotFound), "file {number}: {error}"),
+    }
+    fs.close().unwrap();
+    verify(fs.pm());
+    is_lost
+}
+
+/// A record that was refused as its slot had failed was there when the slot was back, under numbers that the directory had
+/// used again for its next name: the name of the removed file led to an inode that was free.
+#[test]
+fn a_removal_that_met_a_slot_failing_is_there_whole_or_not_at_all() {
+    for has_record in [false, true] {
+        for is_power_cut in [false, true] {
+            let remove = |number: &usize| remove_and_go_on(*number, has_record, is_power_cut);
+            assert!((0..8).filter(remove).count() > 0, "no record was lost");
+        }
+    }
 }

@@ -8,9 +8,20 @@
 //! What is believed of the arena: that of clients that live, by those who look at its file; and that the pool
 //! is the one that they left. Before anything is stored, the two are compared: the session, and each inode
 //! whose view is loaded and not locked by one of the dead, whose newest line on media must be the view's.
-//! A pool that was put back from a copy, or repaired meanwhile, differs there. An inode in a slot that has failed and is
-//! back may differ by the one commit that met the failure: a line that no client was shown ([`Fs::commit`]), or one that
-//! was lost, and that a journal record has. The view goes by the line then, or the line is stored again.
+//! A pool that was put back from a copy, or repaired meanwhile, differs there.
+//!
+//! An inode in a slot that has failed and is back may differ by the one commit that met the failure, and by no other:
+//! nobody commits an inode whose slot is known to have failed. Either its line came to the slot, and no client was shown
+//! it ([`Fs::commit`]): media is one ahead. Or it was lost, one of several whose change was shown, and a record has it in
+//! a lane of a slot that goes on: media is behind, and the view's number is that of the record. Both are judged as
+//! recovery would, with the records and by what the checksums cover, since what was stored before the slot failed need
+//! not have come to it whole. In the first case either line may stand: no client saw more than the older one, and what is
+//! buffered goes on top of either. In the second the line of the view must stand, or the pool is not as it was left:
+//! others of that record were shown it. What stands is stored again, as a certificate above all numbers that were
+//! seen, and the view is dropped, which takes nothing from what is buffered. Before this nothing is stored, and until it is
+//! done the arena says that the slot has failed. Who dies in it leaves lines of the newest number with a view that is
+//! behind: of such an inode media is ahead, by one or by the certificate's number too, which is judged again, and
+//! stands. Power that goes takes the arena along, and recovery judges the same lines and records alone.
 
 use std::sync::atomic::Ordering;
 
@@ -21,9 +32,11 @@ use novale_pm::{Health, Pm};
 use crate::base::error::{Error, Result};
 use crate::fs::{Fs, OpenOptions};
 use crate::inode::media::MediaInode;
-use crate::inode::state::{InodePlace, State};
+use crate::inode::state::InodePlace;
 use crate::life::attach::{count_settled, is_open, tables, tell_files};
+use crate::life::settle::Judged;
 use crate::op::journal::{Journal, lane_pages};
+use crate::op::standing;
 use crate::pool::{Pool, nothing_lost};
 use crate::space::failed::{failed_slots, forget_failed, is_lost};
 use crate::space::leaving::tell_slots;
@@ -54,7 +67,7 @@ impl Fs {
         // Files of the same contents that have come to lie elsewhere since are as good.
         tell_files(&pm, arena);
         if failed_slots(arena) != 0 && nothing_lost(&pm, Health::default()).is_ok() {
-            doubts.iter().try_for_each(|doubt| end_doubt(&pm, arena, doubt))?;
+            end_doubts(&pm, arena, &doubts)?;
             nothing_lost(&pm, Health::default())?;
             // It is back; operations that it ended have left pages behind.
             forget_failed(arena);
@@ -75,11 +88,11 @@ impl Fs {
 
 /// An inode that differs by the commit that met the failure of its slot.
 #[derive(Debug, Clone, Copy)]
-enum Doubt {
-    /// Its line has come to the slot, and its view is the one before.
-    Unseen(Ino),
-    /// Its line has not, and a journal record and its view say what it was.
-    Owed(Ino, InodePlace),
+struct Doubt {
+    ino: Ino,
+    place: InodePlace,
+    /// The number of the line that has to stand, as its view says; none where the view is behind.
+    owed: Option<u64>,
 }
 
 /// The inodes that are not as the clients of an arena have left them, where that may be; none where the pool is another.
@@ -89,7 +102,6 @@ fn compare(pm: &Pm, arena: &Arena) -> Result<Option<Vec<Doubt>>> {
     if session != u64::from(pool.state.session) {
         return Ok(None);
     }
-    let mut journal = None;
     let (mut is_same, mut doubts) = (true, Vec::new());
     views.for_each(arena, &mut |view| {
         let lock = arena.word(view.lock_off())?.load(Ordering::Acquire);
@@ -102,45 +114,63 @@ fn compare(pm: &Pm, arena: &Arena) -> Result<Option<Vec<Doubt>>> {
             return Ok(());
         };
         let (place, seen) = (InodePlace::new(pool.seed, ino, addr), view.op_seq());
-        let stored = MediaInode::read(pm, &place)?.newest().map_or(0, |(line, _)| line.op_seq);
-        if stored == seen {
+        let media = MediaInode::read(pm, &place)?;
+        let stored = media.newest().map_or(0, |(line, _)| line.op_seq);
+        let is_there = is_lost(arena, addr);
+        if stored == seen && !(is_there && media.torn_line().is_some()) {
             return Ok(());
         }
-        is_same = is_lost(arena, addr);
-        if stored == view.state().next_op_seq(pool.state.session) {
-            doubts.push(Doubt::Unseen(ino));
-        } else if is_same {
-            let journal = match &mut journal {
-                Some(journal) => journal,
-                none => none.insert(read_journal(pm, &pool)?),
-            };
-            is_same = journal.of(ino).iter().any(|(_, line)| line.op_seq == seen);
-            doubts.push(Doubt::Owed(ino, place));
-        }
+        is_same = is_there;
+        // One who died in the middle of this has left a certificate, which may be above the line.
+        let next = view.state().next_op_seq(pool.state.session);
+        let is_ahead = stored == next || stored == next + 1;
+        doubts.push(Doubt { ino, place, owed: (!is_ahead).then_some(seen) });
         Ok(())
     })?;
+    let is_owed = doubts.iter().any(|doubt| doubt.owed.is_some());
+    if is_same && is_owed {
+        is_same = is_recorded(pm, arena, &pool, &doubts)?;
+    }
     Ok(is_same.then_some(doubts))
 }
 
-fn read_journal(pm: &Pm, pool: &Pool) -> Result<Journal> {
-    Journal::read(pm, pool.seed, &lane_pages(pm, pool.superblock.lane_count)?)
-}
-
-/// Makes view and line of an inode the same. Who dies here leaves it so, or to be done again.
-fn end_doubt(pm: &Pm, arena: &Arena, doubt: &Doubt) -> Result<()> {
-    let (session, _, views) = tables(arena);
-    let (Doubt::Unseen(ino) | Doubt::Owed(ino, _)) = doubt;
-    let Some(view) = views.find(arena, *ino)? else { return Ok(()) };
-    match doubt {
-        Doubt::Unseen(_) => view.publish(|| {
-            view.set_unloaded();
-            view.set_state(&State { op_seq: 0, ..view.state() });
-        }),
-        Doubt::Owed(_, place) => {
-            let state = view.state();
-            let line = state.line(u32::try_from(session).unwrap_or(0), None);
-            pm.fence(place.stream_line(pm, state.slot, &line)).end();
+/// Whether the lines that were lost are those that recovery would take from records.
+fn is_recorded(pm: &Pm, arena: &Arena, pool: &Pool, doubts: &[Doubt]) -> Result<bool> {
+    let (_, inodes, _) = tables(arena);
+    let place = |ino| {
+        let addr = inodes.addr(arena, ino).ok()??;
+        Some(InodePlace::new(pool.seed, ino, addr))
+    };
+    let lanes = lane_pages(pm, pool.superblock.lane_count)?;
+    let mut journal = Journal::read(pm, pool.seed, &lanes)?;
+    journal.keep_naming(&doubts.iter().map(|doubt| doubt.ino).collect());
+    journal.judge(pm, pool.seed, pool.state.session, &place)?;
+    for Doubt { ino, place, owed } in doubts {
+        let standing = standing::decide(pm, Some(pool.state.session), &journal, *ino, place)?;
+        let stands = standing.map(|standing| standing.line.op_seq);
+        if owed.is_some() && *owed != stands {
+            return Ok(false);
         }
     }
-    Ok(())
+    Ok(true)
+}
+
+/// Makes views and lines of inodes the same. Who dies here leaves them so, or to be done again.
+fn end_doubts(pm: &Pm, arena: &Arena, doubts: &[Doubt]) -> Result<()> {
+    let pool = Pool::read(pm)?;
+    let (_, inodes, views) = tables(arena);
+    let place = |ino| {
+        let addr = inodes.addr(arena, ino)?.ok_or(Error::Stale)?;
+        Ok(InodePlace::new(pool.seed, ino, addr))
+    };
+    let views = doubts.iter().map(|doubt| views.find(arena, doubt.ino));
+    let views = views.filter_map(Result::transpose).collect::<Result<_>>()?;
+    let judged = Judged {
+        pm,
+        seed: pool.seed,
+        session: pool.state.session,
+        lanes: pool.superblock.lane_count,
+        place: &place,
+    };
+    judged.settle_views(arena, views)
 }

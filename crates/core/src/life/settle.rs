@@ -20,11 +20,11 @@ use std::collections::BTreeSet;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
-use novale_arena::{ClientInfo, Off, Op, Owner, Phase, Record, Recovery, Settler};
+use novale_arena::{Arena, ClientInfo, Commit, Off, Op, Owner, Phase, Record, Recovery, Settler};
 use novale_layout::{
-    COMMIT_OFFSETS, FileKind, INODE_SIZE, Ino, JOURNAL_RECORD_BYTES, LINE, PAGE, PmAddr,
+    COMMIT_OFFSETS, FileKind, INODE_SIZE, Ino, JOURNAL_RECORD_BYTES, LINE, PAGE, PmAddr, Seed,
 };
-use novale_pm::{Flushed, Purpose};
+use novale_pm::{Flushed, Pm, Purpose};
 
 use crate::base::error::{Error, Result};
 use crate::base::extent::{Extent, Extents};
@@ -80,6 +80,105 @@ impl<E: Into<Error>> From<E> for Stopped {
     fn from(error: E) -> Self {
         let error = error.into();
         if matches!(error, Error::OwnerDead) { Self::Blocked } else { Self::Failed(error) }
+    }
+}
+
+/// A pool of which inodes are judged.
+pub(crate) struct Judged<'a> {
+    pub(crate) pm: &'a Pm,
+    pub(crate) seed: Seed,
+    pub(crate) session: u32,
+    pub(crate) lanes: u32,
+    /// Where an inode lies.
+    pub(crate) place: &'a dyn Fn(Ino) -> Result<InodePlace>,
+}
+
+impl Judged<'_> {
+    /// Judges inodes that nobody has locked, and nobody can come to, as those of an operation that died. Their views
+    /// are dropped. It can be repeated until then.
+    pub(crate) fn settle_views(&self, arena: &Arena, views: Vec<View<'_>>) -> Result<()> {
+        let mut holdings = Holdings { inodes: Vec::new(), lanes: Vec::new() };
+        for view in views {
+            let ino = view.ino();
+            let place = (self.place)(ino)?;
+            holdings.inodes.push(HeldInode { ino, view, place, standing: None });
+        }
+        self.decide(&mut holdings, &[])?;
+        holdings.inodes.iter().try_for_each(|held| load::forget(arena, &held.view))
+    }
+
+    /// Decides what stands of each inode, makes it durable, and ends what does not stand.
+    fn decide(&self, holdings: &mut Holdings<'_>, commits: &[Commit]) -> Result<LoggedPages> {
+        let inos: BTreeSet<Ino> = holdings.inodes.iter().map(|held| held.ino).collect();
+        let pm = self.pm;
+        let (mut logged, mut owed) = (LoggedPages::default(), Vec::new());
+        if inos.is_empty() {
+            return Ok(logged);
+        }
+        let lanes = lane_pages(pm, self.lanes)?;
+        let mut journal = Journal::read(pm, self.seed, &lanes)?;
+        journal.keep_naming(&inos);
+        journal.judge(pm, self.seed, self.session, &|ino| (self.place)(ino).ok())?;
+        let mut pending = journal.write_back(pm, self.session);
+        for held in &mut holdings.inodes {
+            held.standing =
+                standing::decide(pm, Some(self.session), &journal, held.ino, &held.place)?;
+            if !seeded::is_on(Bug::SettledNotFlushed) {
+                let range = pm.write_back_range(held.place.addr, INODE_SIZE, Purpose::Inode);
+                pending = pending.and(range);
+            }
+            let Some(standing) = held.standing.as_ref().filter(|_| held.has_log()) else {
+                continue;
+            };
+            let commit = held.commit(commits);
+            let accepted =
+                AcceptedLog::read(pm, self.seed, held.ino, &held.place, standing, commit)?;
+            pending = pending.and(accepted.pending);
+            logged.named.extend(accepted.pages);
+            let released = accepted.released.into_iter();
+            logged.released.extend(released.filter(|_| held.may_release()));
+            if !accepted.owed.is_empty() {
+                for at in standing.torn_lines(&held.place) {
+                    pending = pending.and(pm.stream_zero(at, LINE, Purpose::Commit));
+                }
+            }
+            owed.extend(accepted.owed);
+        }
+        for record in journal.records.iter().filter(|record| !record.good) {
+            let zeroed = pm.stream_zero(record.at, JOURNAL_RECORD_BYTES as u64, Purpose::Journal);
+            pending = pending.and(zeroed);
+        }
+        // A record that its client died in the middle of: as a power cut's, in recovery.
+        for page in holdings.lanes.iter().map(|lane| lane.journal().0) {
+            let is_own =
+                |at: &&PmAddr| at.slot() == page.slot() && at.byte() / PAGE == page.byte() / PAGE;
+            for at in journal.torn.iter().filter(is_own) {
+                let zeroed = pm.stream_zero(*at, JOURNAL_RECORD_BYTES as u64, Purpose::Journal);
+                pending = pending.and(zeroed);
+            }
+        }
+        // Certificates take the place of what is accepted and erased so, and of what is redone.
+        if owed.is_empty() || !seeded::is_on(Bug::RedoTooEarly) {
+            pm.fence(std::mem::replace(&mut pending, Flushed::none())).end();
+        }
+        if !owed.is_empty() {
+            let stored = owed.iter().fold(Flushed::none(), |stored, Owed { at, bytes, .. }| {
+                stored.and(pm.stream(*at, bytes, Purpose::Data))
+            });
+            pm.fence(pending.and(stored)).end();
+        }
+        let mut pending = Flushed::none();
+        for held in &holdings.inodes {
+            let Some(standing) = &held.standing else { continue };
+            for (slot, line) in COMMIT_OFFSETS.iter().zip(standing.install) {
+                let Some(line) = line else { continue };
+                let line = line.encode(held.place.seed);
+                pending =
+                    pending.and(pm.stream(held.place.addr.add(*slot), &line, Purpose::Commit));
+            }
+        }
+        pm.fence(pending).end();
+        Ok(logged)
     }
 }
 
@@ -230,7 +329,7 @@ impl Fs {
         if let [held] = holdings.inodes.as_slice() {
             self.settle_hold(record, &held.view)?;
         }
-        let logged = self.decide(&mut holdings, record)?;
+        let logged = self.decide(&mut holdings, &record.commits)?;
         let giving = record.phase == Phase::Freeing;
         let started = given(record, &holdings);
         // One that settled for it and died has begun to give what is the operation's own.
@@ -296,78 +395,16 @@ impl Fs {
         Ok(holdings)
     }
 
-    /// Decides what stands of each inode, makes it durable, and ends what does not stand.
-    fn decide(&self, holdings: &mut Holdings<'_>, record: &Record) -> Result<LoggedPages> {
-        let inos: BTreeSet<Ino> = holdings.inodes.iter().map(|held| held.ino).collect();
-        let pm = &self.pm;
-        let (mut logged, mut owed) = (LoggedPages::default(), Vec::new());
-        if inos.is_empty() {
-            return Ok(logged);
-        }
-        let lanes = lane_pages(pm, self.allocator.lane_count())?;
-        let mut journal = Journal::read(pm, self.seed, &lanes)?;
-        journal.keep_naming(&inos);
-        journal.judge(pm, self.seed, self.session, &|ino| self.place(ino).ok())?;
-        let mut pending = journal.write_back(pm, self.session);
-        for held in &mut holdings.inodes {
-            held.standing =
-                standing::decide(pm, Some(self.session), &journal, held.ino, &held.place)?;
-            if !seeded::is_on(Bug::SettledNotFlushed) {
-                let range = pm.write_back_range(held.place.addr, INODE_SIZE, Purpose::Inode);
-                pending = pending.and(range);
-            }
-            let Some(standing) = held.standing.as_ref().filter(|_| held.has_log()) else {
-                continue;
-            };
-            let commit = held.commit(record);
-            let accepted =
-                AcceptedLog::read(pm, self.seed, held.ino, &held.place, standing, commit)?;
-            pending = pending.and(accepted.pending);
-            logged.named.extend(accepted.pages);
-            let released = accepted.released.into_iter();
-            logged.released.extend(released.filter(|_| held.may_release()));
-            if !accepted.owed.is_empty() {
-                for at in standing.torn_lines(&held.place) {
-                    pending = pending.and(pm.stream_zero(at, LINE, Purpose::Commit));
-                }
-            }
-            owed.extend(accepted.owed);
-        }
-        for record in journal.records.iter().filter(|record| !record.good) {
-            let zeroed = pm.stream_zero(record.at, JOURNAL_RECORD_BYTES as u64, Purpose::Journal);
-            pending = pending.and(zeroed);
-        }
-        // A record that its client died in the middle of: as a power cut's, in recovery.
-        for page in holdings.lanes.iter().map(|lane| lane.journal().0) {
-            let is_own =
-                |at: &&PmAddr| at.slot() == page.slot() && at.byte() / PAGE == page.byte() / PAGE;
-            for at in journal.torn.iter().filter(is_own) {
-                let zeroed = pm.stream_zero(*at, JOURNAL_RECORD_BYTES as u64, Purpose::Journal);
-                pending = pending.and(zeroed);
-            }
-        }
-        // Certificates take the place of what is accepted and erased so, and of what is redone.
-        if owed.is_empty() || !seeded::is_on(Bug::RedoTooEarly) {
-            pm.fence(std::mem::replace(&mut pending, Flushed::none())).end();
-        }
-        if !owed.is_empty() {
-            let stored = owed.iter().fold(Flushed::none(), |stored, Owed { at, bytes, .. }| {
-                stored.and(pm.stream(*at, bytes, Purpose::Data))
-            });
-            pm.fence(pending.and(stored)).end();
-        }
-        let mut pending = Flushed::none();
-        for held in &holdings.inodes {
-            let Some(standing) = &held.standing else { continue };
-            for (slot, line) in COMMIT_OFFSETS.iter().zip(standing.install) {
-                let Some(line) = line else { continue };
-                let line = line.encode(held.place.seed);
-                pending =
-                    pending.and(pm.stream(held.place.addr.add(*slot), &line, Purpose::Commit));
-            }
-        }
-        pm.fence(pending).end();
-        Ok(logged)
+    fn decide(&self, holdings: &mut Holdings<'_>, commits: &[Commit]) -> Result<LoggedPages> {
+        let place = |ino| self.place(ino);
+        let pool = Judged {
+            pm: &self.pm,
+            seed: self.seed,
+            session: self.session,
+            lanes: self.allocator.lane_count(),
+            place: &place,
+        };
+        pool.decide(holdings, commits)
     }
 
     /// Ends a write to the buffer: it is carried out where it has happened, else its blocks are free. So are
@@ -470,8 +507,8 @@ impl Fs {
 
 impl HeldInode<'_> {
     /// The number of the commit of this inode whose pages the operation had not begun to give back.
-    fn commit(&self, record: &Record) -> Option<u64> {
-        let mut commits = record.commits.iter();
+    fn commit(&self, commits: &[Commit]) -> Option<u64> {
+        let mut commits = commits.iter();
         commits.find(|commit| commit.inode == self.ino.get()).map(|commit| commit.op_seq)
     }
 

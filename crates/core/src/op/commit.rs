@@ -19,7 +19,8 @@ use std::sync::atomic::Ordering;
 
 use novale_arena::Phase;
 use novale_layout::{
-    CommitLine, Ino, JOURNAL_OFFSETS, JournalKind, JournalLines, JournalRecord, LINE, PmAddr, Seed,
+    CommitLine, Ino, JOURNAL_OFFSETS, JOURNAL_RECORD_BYTES, JournalKind, JournalLines,
+    JournalRecord, LINE, PmAddr, Seed,
 };
 use novale_pm::{Durable, Flushed, Pm, Purpose};
 
@@ -137,20 +138,64 @@ pub(crate) struct Owing {
     pub(crate) single: bool,
 }
 
-/// Commits several inodes at once through the lane's journal. `check` is asked whether the place of the record, once
-/// it is stored, is lost: no line is stored then.
-fn many(
-    (pm, pool, session): (&Pm, Seed, u32),
+/// Commits several inodes at once through the lane's journal. `besides` is asked for a second lane once the record is
+/// stored: for the same record, where the first one's slot has failed with it.
+fn many<'a>(
+    pool @ (pm, ..): (&Pm, Seed, u32),
     (lane, kind): (&Lane<'_>, JournalKind),
     parts: &mut [Part],
     owing: Owing,
-    check: &dyn Fn(PmAddr) -> Result<()>,
-) -> Result<Durable> {
+    besides: impl FnOnce(PmAddr) -> Option<Lane<'a>>,
+) -> Durable {
+    let single = owing.single;
+    let (mut stored, mut durable) = store_record(pool, (lane, kind), parts, owing);
+    let second = besides(stored.at);
+    if let Some(second) = &second {
+        durable.end();
+        let owing = Owing { pending: Flushed::none(), single };
+        let seq = stored.seq;
+        (stored, durable) = store_record(pool, (second, kind), parts, owing);
+        lane.record_written(seq, std::iter::empty());
+    }
+    let by_another = seeded::is_on(Bug::OwnLinesByAnother);
+    let lines = JournalRecord::own_lines(&stored.bytes, stored.lines);
+    for (part, line) in parts.iter_mut().zip(lines) {
+        part.next.slot ^= 1;
+        part.next.flags = 0;
+        // Not written back: the record stands for the line until the lane's next one does that.
+        let _own = part.place.store_line(pm, part.next.slot, line);
+        if by_another {
+            let addr = part.place.commit_addr(part.next.slot);
+            drop(pm.write_back_range(addr, LINE, Purpose::Commit));
+        }
+    }
+    let own_lines = parts.iter().map(|part| part.place.commit_addr(part.next.slot));
+    second.as_ref().unwrap_or(lane).record_written(stored.seq, own_lines);
+    durable
+}
+
+/// A record that is stored.
+struct Stored {
+    at: PmAddr,
+    seq: u64,
+    bytes: [u8; JOURNAL_RECORD_BYTES],
+    /// How many it has.
+    lines: usize,
+}
+
+/// Stores the record of several inodes in a lane's journal.
+#[allow(clippy::inline_always, reason = "what it returns is 1 KB, made where it stays")]
+#[inline(always)]
+fn store_record(
+    (pm, pool, session): (&Pm, Seed, u32),
+    (lane, kind): (&Lane<'_>, JournalKind),
+    parts: &[Part],
+    owing: Owing,
+) -> (Stored, Durable) {
     let Owing { mut pending, single } = owing;
     let (page, seq) = lane.journal();
     let seq = seq + 1;
-    let by_another = seeded::is_on(Bug::OwnLinesByAnother);
-    let forgotten = seeded::is_on(Bug::OwnLinesForgotten) || by_another;
+    let forgotten = seeded::is_on(Bug::OwnLinesForgotten) || seeded::is_on(Bug::OwnLinesByAnother);
     for addr in lane.own_lines().filter(|_| !forgotten) {
         pending = pending.and(pm.write_back_range(addr, LINE, Purpose::Commit));
     }
@@ -164,23 +209,7 @@ fn many(
     let at = page.add(if seq.is_multiple_of(2) { first } else { second });
     let stored = pm.stream(at, bytes.get(..len).unwrap_or_default(), Purpose::Journal);
     let durable = pm.fence(pending.and(stored));
-    if let Err(lost) = check(at) {
-        durable.end();
-        return Err(lost);
-    }
-    for (part, line) in parts.iter_mut().zip(JournalRecord::own_lines(&bytes, record.lines.len())) {
-        part.next.slot ^= 1;
-        part.next.flags = 0;
-        // Not written back: the record stands for the line until the lane's next one does that.
-        let _own = part.place.store_line(pm, part.next.slot, line);
-        if by_another {
-            let addr = part.place.commit_addr(part.next.slot);
-            drop(pm.write_back_range(addr, LINE, Purpose::Commit));
-        }
-    }
-    let own_lines = parts.iter().map(|part| part.place.commit_addr(part.next.slot));
-    lane.record_written(seq, own_lines);
-    Ok(durable)
+    (Stored { at, seq, bytes, lines: record.lines.len() }, durable)
 }
 
 fn record(
@@ -268,14 +297,25 @@ impl Fs {
         self.check_slots(call)
     }
 
-    /// Refuses to show what a commit line says, or a journal record, whose slot has failed since the operation began:
-    /// it is lost, or it is in the slot when that is back. What it leads to stays out of use until then, so that either
-    /// is sound, and what was buffered stays so.
+    /// Refuses to show what a commit line says whose slot has failed since the operation began: it is lost, or it is in
+    /// the slot when that is back. Until then nobody commits the inode, which lies in that slot itself, and what the
+    /// line leads to stays out of use, so that either is sound, and what was buffered stays so.
     fn check_line(&self, call: &Call<'_>, place: PmAddr) -> Result<()> {
         match self.check_slots(call) {
             Err(lost) if self.allocator.is_lost(self.arena(), place) => Err(lost),
             _ => Ok(()),
         }
+    }
+
+    /// A lane for a record once more whose slot has failed since the operation began. It is lost, or it is in the slot
+    /// when that is back: others of its inodes are in slots that go on, and can't wait for that. So their change is
+    /// shown, and the second record stands for the lines that were lost with the first; the two say the same. None
+    /// where no other lane can be had: then the change is shown all the same, since the numbers that the first has
+    /// used may not be used for another one.
+    fn second_lane<'a>(&'a self, call: &'a Call<'_>, record: PmAddr) -> Option<Lane<'a>> {
+        self.check_slots(call).err()?;
+        let is_lost = self.allocator.is_lost(self.arena(), record);
+        is_lost.then(|| self.allocator.second_journal_lane(self.arena(), &call.op, call.hint))?
     }
 
     /// As [`Fs::check_slots`], before inodes that lie there are committed.
@@ -339,8 +379,8 @@ impl Fs {
             lane.record_written(lane.journal().1 + 1, own_lines.into_iter());
         }
         let pool = (&self.pm, self.seed, self.session);
-        let check = |record| self.check_line(call, record);
-        let durable = many(pool, (lane, kind), parts, owing, &check)?;
+        let besides = |record| self.second_lane(call, record);
+        let durable = many(pool, (lane, kind), parts, owing, besides);
         call.op.set_phase(Phase::Fenced);
         Ok(durable)
     }

@@ -49,6 +49,9 @@ const LEAST_EXTENT_PAGES: u64 = 16;
 /// Extents that a lane gathers before they go back to the bitmap.
 pub(crate) const BATCH: usize = 64;
 
+/// Rounds over all lanes for a second one.
+const SECOND_LANE_ROUNDS: usize = 1 << 10;
+
 /// What pages are wanted for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Need {
@@ -304,20 +307,44 @@ impl Allocator {
         hint: u32,
     ) -> Result<Lane<'a>> {
         let lane = self.lane(arena, op, hint)?;
-        let lost = |lane: &Lane<'_>| {
-            let places = || [lane.journal().0].into_iter().chain(lane.own_lines());
-            let some = failed_slots(arena) | self.lacking.load(Ordering::Relaxed) != 0;
-            some.then(|| places().find(|at| self.is_lost(arena, *at))).flatten()
-        };
-        let Some(first) = lost(&lane) else { return Ok(lane) };
+        let Some(first) = self.lost_of_lane(arena, &lane) else { return Ok(lane) };
         drop(lane);
         for index in 0..self.lane_count {
             let lane = self.lock_lane(arena, op, hint.wrapping_add(index))?;
-            if lost(&lane).is_none() {
+            if self.lost_of_lane(arena, &lane).is_none() {
                 return Ok(lane);
             }
         }
         Err(Error::Lost(first))
+    }
+
+    /// What a lane's journal has lost: its place, or a line that its last record stands for.
+    fn lost_of_lane(&self, arena: &Arena, lane: &Lane<'_>) -> Option<PmAddr> {
+        let places = || [lane.journal().0].into_iter().chain(lane.own_lines());
+        let some = failed_slots(arena) | self.lacking.load(Ordering::Relaxed) != 0;
+        some.then(|| places().find(|at| self.is_lost(arena, *at))).flatten()
+    }
+
+    /// As [`Self::journal_lane`], for one who has a lane, and so waits for no other one for ever; none where there is
+    /// none, or others have them all.
+    pub(crate) fn second_journal_lane<'a>(
+        &self,
+        arena: &'a Arena,
+        op: &'a Op<'_>,
+        hint: u32,
+    ) -> Option<Lane<'a>> {
+        for _ in 0..SECOND_LANE_ROUNDS {
+            for step in 0..self.lane_count {
+                let (index, off) = self.lane_at(hint.wrapping_add(step));
+                let Some(guard) = op.try_lock(off).ok()? else { continue };
+                let lane = Lane::new(arena, index, off, guard).ok()?;
+                if self.lost_of_lane(arena, &lane).is_none() {
+                    return Some(lane);
+                }
+            }
+            std::thread::yield_now();
+        }
+        None
     }
 
     /// As [`Self::lane`], without waiting: none when all that were tried are taken.
