@@ -228,7 +228,6 @@ impl ArenaFile {
     /// file was slot 0: a copy of a pool has its number.
     #[must_use]
     pub fn left_with_other_files(&self) -> Vec<PathBuf> {
-        let own = self.path.as_os_str().as_bytes();
         let is_left = |path: &PathBuf| {
             let Ok(Seen::Own(file)) = look(path) else { return false };
             let arena = Arena::open_file(file, self.identity());
@@ -236,7 +235,7 @@ impl ArenaFile {
         };
         let prefix = format!("{PREFIX}{}-", hyphenated(self.pool_uuid));
         let mut all = list(Path::new(FOLDER), prefix.as_bytes()).unwrap_or_default();
-        all.retain(|path| !path.as_os_str().as_bytes().starts_with(own) && is_left(path));
+        all.retain(|path| !is_name_of(path, &self.path) && is_left(path));
         all
     }
 
@@ -398,6 +397,12 @@ fn hyphenated(uuid: [u8; 16]) -> String {
     groups.map(|group| hex.get(group).unwrap_or_default().concat()).join("-")
 }
 
+/// Whether a path is that of an arena, or another name of it. (It ends with a number, whose first digits are other ones.)
+fn is_name_of(path: &Path, arena: &Path) -> bool {
+    let rest = path.as_os_str().as_bytes().strip_prefix(arena.as_os_str().as_bytes());
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"."))
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs;
@@ -405,7 +410,17 @@ mod tests {
 
     use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
 
-    use super::{ArenaFile, hyphenated, list, uuid_in};
+    use super::{ArenaFile, hyphenated, is_name_of, list, uuid_in};
+
+    /// An arena whose number began with the digits of the own one counted as the own one: of a copy of the pool it was not
+    /// said that it goes without what was buffered.
+    #[test]
+    fn an_arena_whose_number_begins_as_the_own_one_is_anothers() {
+        let is_own = |name: &str| is_name_of(Path::new(name), Path::new("/d/pool-8-12"));
+        assert!(is_own("/d/pool-8-12") && is_own("/d/pool-8-12.00aa"));
+        assert!(!is_own("/d/pool-8-120") && !is_own("/d/pool-8-120.00aa"));
+        assert!(!is_own("/d/pool-8-1") && !is_own("/d/pool-9-12"));
+    }
 
     /// Each of two nodes led to an arena of its own.
     #[test]
