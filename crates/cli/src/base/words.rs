@@ -185,6 +185,7 @@ pub(crate) struct ForPrograms {
 impl ForPrograms {
     const HIDES: u16 = 1;
     const MAP_SHIFT: u32 = 1;
+    const SYNCS: u16 = 1 << 3;
     const MAPS: [MapKind; 3] = [MapKind::Kernel, MapKind::Dax, MapKind::Atomic];
 
     /// What a daemon runs with.
@@ -193,13 +194,15 @@ impl ForPrograms {
         Self { hides_attributes, map: args.map }
     }
 
-    /// As the arena has it.
-    pub(crate) fn bits(self) -> u16 {
+    /// As the arena has it, with the mount's `sync` when it is made: programs of builds that do not look for that in the
+    /// mount table go by it.
+    pub(crate) fn bits(self, syncs: bool) -> u16 {
         let kinds = (1..).zip(Self::MAPS);
         let map = kinds.filter(|(_, kind)| Some(*kind) == self.map).map(|(number, _)| number);
         let map: u16 = map.sum();
         let hides = if self.hides_attributes { Self::HIDES } else { 0 };
-        map << Self::MAP_SHIFT | hides
+        let syncs = if syncs { Self::SYNCS } else { 0 };
+        map << Self::MAP_SHIFT | hides | syncs
     }
 
     /// What [`ForPrograms::bits`] has made.
@@ -266,7 +269,9 @@ mod tests {
             maps.into_iter().flat_map(|map| [false, true].map(|hides| (map, hides)))
         {
             let told = ForPrograms { hides_attributes, map };
-            assert_eq!(ForPrograms::from_bits(told.bits()), told);
+            assert_eq!(ForPrograms::from_bits(told.bits(false)), told);
+            assert_eq!(ForPrograms::from_bits(told.bits(true)), told);
+            assert_eq!(told.bits(true) ^ told.bits(false), 8, "what earlier builds go by");
         }
     }
 

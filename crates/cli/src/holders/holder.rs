@@ -28,6 +28,8 @@ use crate::pools::slots::split_source;
 
 /// How long a daemon that no longer serves a mount is given to close its pool.
 pub(crate) const CLOSING_MAX: Duration = Duration::from_secs(10);
+/// How often the one who waits for that looks whether it serves a mount.
+const MOUNTED_STEP: Duration = Duration::from_millis(100);
 /// How often the one who waits for that looks.
 const CLOSING_STEP: Duration = Duration::from_millis(10);
 /// Looks at the kernel's list of locks before a file counts as locked by nobody.
@@ -59,7 +61,7 @@ impl Process {
     }
 
     /// The program's name and number, for messages.
-    fn shown(&self) -> String {
+    pub(crate) fn shown(&self) -> String {
         format!("process {}", users::with_name(self.pid))
     }
 }
@@ -128,15 +130,25 @@ fn lock_slot(slot: &Path) -> Result<File> {
     let shared = take_shared(&file) && holder.as_ref().is_none_or(|holder| !is_daemon(holder));
     if let Some(holder) = &holder
         && !shared
-        && mounts_of(slot)?.is_empty()
     {
-        holder.wait(CLOSING_MAX)?;
+        wait_unless_mounted(slot, holder)?;
     }
     if take(slot, &file)? {
         return Ok(file);
     }
     let error = in_use(slot, holder.as_ref());
     Err(if shared { anyhow!("{error}, or mount it beside them with -o direct") } else { error })
+}
+
+/// Waits for one who closes the pool to end. One who opens it goes on to have it, once it has mounted it.
+fn wait_unless_mounted(slot: &Path, holder: &Process) -> Result<()> {
+    let deadline = Instant::now() + CLOSING_MAX;
+    while mounts_of(slot)?.is_empty() && Instant::now() < deadline {
+        if holder.wait(MOUNTED_STEP)? {
+            break;
+        }
+    }
+    Ok(())
 }
 
 /// Whether others share it.
@@ -200,6 +212,11 @@ pub(crate) fn holder(slot: &Path) -> Option<Process> {
     let daemon = || holders.iter().position(|holder| servers::is_server(holder.pid));
     let daemon = if holders.len() > 1 { daemon() } else { None };
     (!holders.is_empty()).then(|| holders.swap_remove(daemon.unwrap_or(0)))
+}
+
+/// The process that has an open file locked, if one has.
+pub(crate) fn holder_of(file: &File) -> Option<Process> {
+    holders_of(&file.metadata().ok()?).into_iter().next()
 }
 
 /// The list leaves a lock out at times, where others come and go while it is read.

@@ -4,6 +4,8 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -19,13 +21,16 @@ use crate::base::out::shown_path;
 use crate::base::words::{DIRECT, QUIET, asked};
 use crate::holders::ask::{self, Stuck};
 use crate::holders::facts::Facts;
-use crate::holders::holder::{CLOSING_MAX, Process};
+use crate::holders::holder::{self, CLOSING_MAX, Process};
 use crate::mounts::mount::Request;
 use crate::mounts::remount::{cannot_change, for_the_next_mount};
 use crate::pools::slots;
 
 /// How long a daemon may take to answer before it counts as stuck.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
+
+/// How long a daemon waits for another one's turn before it says so.
+const TURN_SILENT: Duration = Duration::from_secs(3);
 
 /// Shows a pool that the caller has mounted in another directory too; false where it is not mounted, or
 /// not so as it is asked for, which is refused as a pool in use is.
@@ -79,8 +84,11 @@ impl Turn {
     pub(crate) fn take(arena: &ArenaFile) -> Result<Self> {
         let arena = arena.open()?;
         let file = arena.file().context("the arena's file")?;
-        retry_on_intr(|| flock(file, FlockOperation::LockExclusive))
-            .context("locking the arena")?;
+        if flock(file, FlockOperation::NonBlockingLockExclusive).is_err() {
+            let _told = tell_of_waiting(holder::holder_of(file));
+            retry_on_intr(|| flock(file, FlockOperation::LockExclusive))
+                .context("locking the arena")?;
+        }
         Ok(Self(arena))
     }
 
@@ -88,6 +96,18 @@ impl Turn {
     pub(crate) fn is_served(&self, request: &Request) -> Result<bool> {
         Ok(request.args.daemon && can_show() && !Served::here(&self.0)?.is_empty())
     }
+}
+
+/// Says whom this one waits for, where that lasts: until what is returned is dropped.
+fn tell_of_waiting(holder: Option<Process>) -> Sender<()> {
+    let (waits, ended) = channel();
+    thread::spawn(move || {
+        if ended.recv_timeout(TURN_SILENT) == Err(RecvTimeoutError::Timeout) {
+            let holder = holder.map_or_else(|| "another process".to_owned(), |it| it.shown());
+            remark!("novale: waiting for {holder}, which is just mounting this pool");
+        }
+    });
+    waits
 }
 
 /// Who is not root can't show a mount elsewhere.

@@ -291,7 +291,8 @@ fn write_back_once(fs: &Fs) -> Result<(), Error> {
 
 /// Says in the arena which mount this is, by its device number.
 fn serve(request: &Request, pool: &OpenPool, device: (u32, u32)) {
-    let words = ForPrograms::of(&request.args, &request.words.options).bits();
+    let options = &request.words.options;
+    let words = ForPrograms::of(&request.args, options).bits(options.sync);
     pool.fs.set_served(Some(Served { device, words }));
 }
 
