@@ -34,7 +34,7 @@ use crate::fs::{Fs, OpenOptions};
 use crate::inode::media::MediaInode;
 use crate::inode::state::InodePlace;
 use crate::life::attach::{count_settled, is_open, tables, tell_files};
-use crate::life::settle::Judged;
+use crate::life::settle::JudgedPool;
 use crate::op::journal::{Journal, lane_pages};
 use crate::op::standing;
 use crate::pool::{Pool, nothing_lost};
@@ -165,7 +165,7 @@ fn end_doubts(pm: &Pm, arena: &Arena, doubts: &[Doubt]) -> Result<()> {
     };
     let views = doubts.iter().map(|doubt| views.find(arena, doubt.ino));
     let views = views.filter_map(Result::transpose).collect::<Result<_>>()?;
-    let judged = Judged {
+    let judged = JudgedPool {
         pm,
         seed: pool.seed,
         session: pool.state.session,

@@ -84,7 +84,7 @@ impl<E: Into<Error>> From<E> for Stopped {
 }
 
 /// A pool of which inodes are judged.
-pub(crate) struct Judged<'a> {
+pub(crate) struct JudgedPool<'a> {
     pub(crate) pm: &'a Pm,
     pub(crate) seed: Seed,
     pub(crate) session: u32,
@@ -93,7 +93,7 @@ pub(crate) struct Judged<'a> {
     pub(crate) place: &'a dyn Fn(Ino) -> Result<InodePlace>,
 }
 
-impl Judged<'_> {
+impl JudgedPool<'_> {
     /// Judges inodes that nobody has locked, and nobody can come to, as those of an operation that died. Their views
     /// are dropped. It can be repeated until then.
     pub(crate) fn settle_views(&self, arena: &Arena, views: Vec<View<'_>>) -> Result<()> {
@@ -397,7 +397,7 @@ impl Fs {
 
     fn decide(&self, holdings: &mut Holdings<'_>, commits: &[Commit]) -> Result<LoggedPages> {
         let place = |ino| self.place(ino);
-        let pool = Judged {
+        let pool = JudgedPool {
             pm: &self.pm,
             seed: self.seed,
             session: self.session,

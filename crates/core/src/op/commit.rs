@@ -175,7 +175,7 @@ fn many<'a>(
 }
 
 /// A record that is stored.
-struct Stored {
+struct StoredRecord {
     at: PmAddr,
     seq: u64,
     bytes: [u8; JOURNAL_RECORD_BYTES],
@@ -191,7 +191,7 @@ fn store_record(
     (lane, kind): (&Lane<'_>, JournalKind),
     parts: &[Part],
     owing: Owing,
-) -> (Stored, Durable) {
+) -> (StoredRecord, Durable) {
     let Owing { mut pending, single } = owing;
     let (page, seq) = lane.journal();
     let seq = seq + 1;
@@ -209,7 +209,7 @@ fn store_record(
     let at = page.add(if seq.is_multiple_of(2) { first } else { second });
     let stored = pm.stream(at, bytes.get(..len).unwrap_or_default(), Purpose::Journal);
     let durable = pm.fence(pending.and(stored));
-    (Stored { at, seq, bytes, lines: record.lines.len() }, durable)
+    (StoredRecord { at, seq, bytes, lines: record.lines.len() }, durable)
 }
 
 fn record(

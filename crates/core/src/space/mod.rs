@@ -49,9 +49,6 @@ const LEAST_EXTENT_PAGES: u64 = 16;
 /// Extents that a lane gathers before they go back to the bitmap.
 pub(crate) const BATCH: usize = 64;
 
-/// Rounds over all lanes for a second one.
-const SECOND_LANE_ROUNDS: usize = 1 << 10;
-
 /// What pages are wanted for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Need {
@@ -333,7 +330,8 @@ impl Allocator {
         op: &'a Op<'_>,
         hint: u32,
     ) -> Option<Lane<'a>> {
-        for _ in 0..SECOND_LANE_ROUNDS {
+        // Rounds over all lanes.
+        for _ in 0..1 << 14 {
             for step in 0..self.lane_count {
                 let (index, off) = self.lane_at(hint.wrapping_add(step));
                 let Some(guard) = op.try_lock(off).ok()? else { continue };
@@ -342,7 +340,7 @@ impl Allocator {
                     return Some(lane);
                 }
             }
-            std::thread::yield_now();
+            std::hint::spin_loop();
         }
         None
     }
