@@ -181,13 +181,13 @@ impl Fs {
     /// which is to count for `around`, and what a call that did not end has left, wherever it was moved with the directory
     /// that it lies in.
     fn end_remains(&self, ctx: &Ctx, tree: u32, around: u32) -> Result<()> {
-        for pass in [Pass::Nameless, Pass::Named, Pass::Nameless] {
+        for sought in [Sought::Nameless, Sought::Named, Sought::Nameless] {
             if self.quota_by_number(tree)?.used.inodes == 0 {
                 break;
             }
-            match pass {
-                Pass::Nameless => self.end_nameless(ctx, tree, around)?,
-                Pass::Named => {
+            match sought {
+                Sought::Nameless => self.end_nameless(ctx, tree, around)?,
+                Sought::Named => {
                     let all = self.each_of(ctx, |found| found.kind == FileKind::Directory)?;
                     self.count_below(ctx, all, Some(tree))?;
                 }
@@ -226,7 +226,7 @@ impl Fs {
 
 /// What is sought through all of the pool. A file may lose its name meanwhile.
 #[derive(Debug, Clone, Copy)]
-enum Pass {
+enum Sought {
     Nameless,
     Named,
 }
