@@ -82,8 +82,9 @@ impl Fs {
         self.end_remains(ctx, own, around)
     }
 
-    /// Who begins or ends a tree is alone with it: one that goes on with what another one is at would take for counted what
-    /// that one has still to go into.
+    /// Who begins or ends a tree is alone with it in its process, which is the mount's: one that goes on with what another
+    /// one is at would take for counted what that one has still to go into. (So it may be where two daemons have a pool, and
+    /// one of them dies in the middle.)
     fn one_tree(&self) -> MutexGuard<'_, ()> {
         self.passes.tree.lock().unwrap_or_else(PoisonError::into_inner)
     }
