@@ -85,7 +85,8 @@ impl Model {
     /// But for the top of a tree, all is moved among directories that count as it does.
     fn stay_in_tree(&self, moved: Attr, from: Ino, to: Ino) -> Result<()> {
         let [from, to] = [self.getattr(from)?.project, self.getattr(to)?.project];
-        let is_top = u64::from(moved.project) == moved.ino.0;
+        let is_directory = moved.kind == Kind::Directory;
+        let is_top = is_directory && u64::from(moved.project) == moved.ino.0;
         let stays = from == moved.project && to == moved.project;
         if stays || is_top { Ok(()) } else { Err(Error::OtherTree) }
     }

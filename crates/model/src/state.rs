@@ -1,6 +1,6 @@
 //! The model's state: inodes by number, each with its body.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::contents::Contents;
 use crate::types::{Atime, Attr, Error, Ino, Kind, NewInode, Result};
@@ -103,6 +103,9 @@ impl Model {
         if project == 0 {
             return Err(Error::Invalid);
         }
+        // Those of which nothing is left go.
+        let there: BTreeSet<u32> = self.inodes.values().map(|inode| inode.attr.project).collect();
+        self.limits.retain(|project, _| there.contains(project));
         self.limits.insert(project, inodes);
         self.limits.retain(|_, limit| *limit > 0);
         self.touch(Ino::ROOT, now_ns);
