@@ -65,11 +65,9 @@ impl Moved {
 
 /// Tells what a call moves as it writes, a position or a file's end, from all others. Never 0.
 fn moved_by(file: &InUse, place: Written) -> u64 {
-    let ino = file.ino().get();
-    if matches!(place, Written::Position) {
-        return ino << 32 | u64::from(file.index) << 1 | 1;
-    }
-    (file.mount() as u64) << 48 | ino << 1
+    // By the file too: a position of the kernel's may have several descriptions here, one for each number it came by.
+    let of_position = u64::from(matches!(place, Written::Position));
+    (file.mount() as u64) << 48 | file.ino().get() << 1 | of_position
 }
 
 fn steps(moved: u64) -> &'static AtomicU64 {
