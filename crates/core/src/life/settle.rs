@@ -24,7 +24,7 @@ use novale_arena::{Arena, ClientInfo, Commit, Off, Op, Owner, Phase, Record, Rec
 use novale_layout::{
     COMMIT_OFFSETS, FileKind, INODE_SIZE, Ino, JOURNAL_RECORD_BYTES, LINE, PAGE, PmAddr, Seed,
 };
-use novale_pm::{Flushed, Pm, Purpose};
+use novale_pm::{Flushed, Health, Pm, Purpose};
 
 use crate::base::error::{Error, Result};
 use crate::base::extent::{Extent, Extents};
@@ -39,6 +39,7 @@ use crate::op::journal::{Journal, lane_pages};
 use crate::op::pages::{BUFFERING, GIVEN, RESERVING};
 use crate::op::standing::Standing;
 use crate::op::{load, standing};
+use crate::pool::nothing_lost;
 use crate::seeded::{self, Bug};
 use crate::space::Allocator;
 use crate::space::lane::Lane;
@@ -104,6 +105,8 @@ impl JudgedPool<'_> {
             holdings.inodes.push(HeldInode { ino, view, place, standing: None });
         }
         self.decide(&mut holdings, &[])?;
+        // What failed meanwhile need not have the certificates: with the views the next try asks the same again.
+        nothing_lost(self.pm, Health::default())?;
         holdings.inodes.iter().try_for_each(|held| load::forget(arena, &held.view))
     }
 

@@ -138,18 +138,21 @@ pub(crate) struct Owing {
     pub(crate) single: bool,
 }
 
-/// Commits several inodes at once through the lane's journal. `besides` is asked for a second lane once the record is
-/// stored: for the same record, where the first one's slot has failed with it.
+/// Commits several inodes at once through the lane's journal. `besides` is asked once the record is stored whether its
+/// slot has failed with it, and then for a second lane, for the same record; where there is none, each own line that can
+/// be durable is so at once.
 fn many<'a>(
     pool @ (pm, ..): (&Pm, Seed, u32),
     (lane, kind): (&Lane<'_>, JournalKind),
     parts: &mut [Part],
     owing: Owing,
-    besides: impl FnOnce(PmAddr) -> Option<Lane<'a>>,
+    besides: impl FnOnce(PmAddr) -> RecordFate<'a>,
 ) -> Durable {
     let single = owing.single;
     let (mut stored, mut durable) = store_record(pool, (lane, kind), parts, owing);
-    let second = besides(stored.at);
+    let fate = besides(stored.at);
+    let is_without = matches!(fate, RecordFate::Lost);
+    let second = if let RecordFate::Again(lane) = fate { Some(lane) } else { None };
     if let Some(second) = &second {
         durable.end();
         let owing = Owing { pending: Flushed::none(), single };
@@ -170,8 +173,22 @@ fn many<'a>(
         }
     }
     let own_lines = parts.iter().map(|part| part.place.commit_addr(part.next.slot));
+    if is_without {
+        let lines = own_lines.clone().map(|addr| pm.write_back_range(addr, LINE, Purpose::Commit));
+        durable.end();
+        durable = pm.fence(lines.fold(Flushed::none(), Flushed::and));
+    }
     second.as_ref().unwrap_or(lane).record_written(stored.seq, own_lines);
     durable
+}
+
+/// What came of a record's place as it was stored.
+enum RecordFate<'a> {
+    Kept,
+    /// It is lost: it is stored in this lane as well.
+    Again(Lane<'a>),
+    /// It is lost, and no other lane is to be had.
+    Lost,
 }
 
 /// A record that is stored.
@@ -309,13 +326,15 @@ impl Fs {
 
     /// A lane for a record once more whose slot has failed since the operation began. It is lost, or it is in the slot
     /// when that is back: others of its inodes are in slots that go on, and can't wait for that. So their change is
-    /// shown, and the second record stands for the lines that were lost with the first; the two say the same. None
-    /// where no other lane can be had: then the change is shown all the same, since the numbers that the first has
+    /// shown, and the second record stands for the lines that were lost with the first; the two say the same. No lane
+    /// where no other one can be had: then the change is shown all the same, since the numbers that the first has
     /// used may not be used for another one.
-    fn second_lane<'a>(&'a self, call: &'a Call<'_>, record: PmAddr) -> Option<Lane<'a>> {
-        self.check_slots(call).err()?;
-        let is_lost = self.allocator.is_lost(self.arena(), record);
-        is_lost.then(|| self.allocator.second_journal_lane(self.arena(), &call.op, call.hint))?
+    fn second_lane<'a>(&'a self, call: &'a Call<'_>, record: PmAddr) -> RecordFate<'a> {
+        if self.check_slots(call).is_ok() || !self.allocator.is_lost(self.arena(), record) {
+            return RecordFate::Kept;
+        }
+        let second = self.allocator.second_journal_lane(self.arena(), &call.op, call.hint);
+        second.map_or(RecordFate::Lost, RecordFate::Again)
     }
 
     /// As [`Fs::check_slots`], before inodes that lie there are committed.
