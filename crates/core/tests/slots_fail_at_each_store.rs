@@ -7,9 +7,8 @@
 mod support;
 
 use std::panic::Location;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use novale_arena::Arena;
 use novale_core::{
@@ -27,12 +26,14 @@ const CTX: Ctx = Ctx { now_ns: 5, hint: 0 };
 const SLOT_BYTES: u64 = 2 * MB;
 const FILES: usize = 12;
 
+/// Has a slot fail, and says what it had.
+type Fail = Box<dyn Fn() -> Vec<u8> + Send + Sync>;
+
 /// Fails a slot at one store.
 #[derive(Default)]
 struct Failing {
-    fs: OnceLock<Weak<Fs>>,
-    slot: u8,
-    /// Stores since the file system was named.
+    fail: OnceLock<Fail>,
+    /// Stores since it was said how it fails.
     stores: AtomicU64,
     /// The one at which the slot fails; from 1.
     at: u64,
@@ -40,12 +41,33 @@ struct Failing {
     had: Mutex<Vec<u8>>,
 }
 
+impl Failing {
+    fn at(at: u64) -> Arc<Self> {
+        Arc::new(Self { at, ..Self::default() })
+    }
+
+    /// The slot of an open file system is to fail from now on.
+    fn begin(&self, fs: &Arc<Fs>, slot: u8) {
+        let fs = Arc::downgrade(fs);
+        let fail = move || {
+            let Some(fs) = fs.upgrade() else { return Vec::new() };
+            let had = bytes_of(fs.pm(), slot);
+            fs.pm().set_failed(1 << slot);
+            had
+        };
+        assert!(self.fail.set(Box::new(fail)).is_ok());
+    }
+
+    fn had(&self) -> Vec<u8> {
+        std::mem::take(&mut *self.had.lock().unwrap())
+    }
+}
+
 impl Observer for Failing {
     fn store(&self, _event: StoreEvent<'_>) {
-        let Some(fs) = self.fs.get().and_then(Weak::upgrade) else { return };
+        let Some(fail) = self.fail.get() else { return };
         if self.stores.fetch_add(1, Ordering::Relaxed) + 1 == self.at {
-            *self.had.lock().unwrap() = bytes_of(fs.pm(), self.slot);
-            fs.pm().set_failed(1 << self.slot);
+            *self.had.lock().unwrap() = fail();
         }
     }
 
@@ -150,9 +172,9 @@ fn read(fs: &Fs, number: usize) -> Contents {
 
 /// Fails the slot at one store; says whether there were so many, and how many operations failed.
 fn fail_at(at: u64, update: UpdatePolicy, placement: Placement) -> (bool, usize) {
-    let failing = Arc::new(Failing { at, slot: 1, ..Failing::default() });
+    let failing = Failing::at(at);
     let fs = Arc::new(open_as(pool(&failing), &options(update, placement)));
-    failing.fs.set(Arc::downgrade(&fs)).unwrap();
+    failing.begin(&fs, 1);
     let mut files = Vec::new();
     let mut failures = 0;
     for number in 0..FILES {
@@ -164,7 +186,7 @@ fn fail_at(at: u64, update: UpdatePolicy, placement: Placement) -> (bool, usize)
             Err(error) => panic!("store {at}, file {number}: {error}"),
         }
     }
-    let slots = [bytes_of(fs.pm(), 0), std::mem::take(&mut *failing.had.lock().unwrap())];
+    let slots = [bytes_of(fs.pm(), 0), failing.had()];
     let has_failed = fs.failed_slots() != 0;
     if !has_failed {
         return (false, failures);
@@ -214,17 +236,17 @@ fn no_commit_leads_to_what_was_lost() {
 
 /// Fails a slot at one store of the closing; says whether there were so many.
 fn fail_at_closing(at: u64, slot: u8) -> bool {
-    let failing = Arc::new(Failing { slot, at, ..Failing::default() });
+    let failing = Failing::at(at);
     let options = options(UpdatePolicy::Auto, Placement::Wasa);
     let fs = Arc::new(open_as(pool(&failing), &options));
     let files: Vec<May> = (0..4).map(|number| work(&fs, number).0).collect();
-    failing.fs.set(Arc::downgrade(&fs)).unwrap();
+    failing.begin(&fs, slot);
     let closed = fs.close();
     if fs.failed_slots() == 0 {
         closed.unwrap();
         return false;
     }
-    let had = std::mem::take(&mut *failing.had.lock().unwrap());
+    let had = failing.had();
     let other = bytes_of(fs.pm(), 1 - slot);
     let slots = if slot == 0 { [had, other] } else { [other, had] };
     let what = format!("slot {slot} at store {at} of the closing, {closed:?}");
@@ -242,34 +264,18 @@ fn a_slot_that_fails_as_the_pool_is_closed_comes_back() {
     }
 }
 
-/// Takes a slot's file away at one store, and keeps what it had.
-struct TakenAway {
-    file: PathBuf,
-    stores: AtomicU64,
-    at: u64,
-    had: Mutex<Vec<u8>>,
-}
-
-impl Observer for TakenAway {
-    fn store(&self, _event: StoreEvent<'_>) {
-        if self.stores.fetch_add(1, Ordering::Relaxed) + 1 == self.at {
-            *self.had.lock().unwrap() = std::fs::read(&self.file).unwrap();
-            std::fs::File::options().write(true).open(&self.file).unwrap().set_len(0).unwrap();
-        }
-    }
-
-    fn write_back(&self, _: PmAddr, _: u64, _: Purpose, _: &'static Location<'static>) {}
-
-    fn fence(&self, _: &'static Location<'static>) {}
-}
-
 /// Fails a slot at one store of an opening; says whether there were so many.
 fn fail_at_opening(at: u64, slot: usize, left: &[Vec<u8>; 2], files: &[May]) -> bool {
     let slots = [(); 2].map(|()| NamedTempFile::new().unwrap());
     slots.iter().zip(left).for_each(|(slot, bytes)| std::fs::write(slot.path(), bytes).unwrap());
-    let (stores, had) = (AtomicU64::new(0), Mutex::new(Vec::new()));
-    let taken = Arc::new(TakenAway { file: slots[slot].path().to_owned(), stores, at, had });
-    let observer: Arc<dyn Observer> = taken.clone();
+    let (failing, file) = (Failing::at(at), slots[slot].path().to_owned());
+    let fail = move || {
+        let had = std::fs::read(&file).unwrap();
+        std::fs::File::options().write(true).open(&file).unwrap().set_len(0).unwrap();
+        had
+    };
+    assert!(failing.fail.set(Box::new(fail)).is_ok());
+    let observer: Arc<dyn Observer> = failing.clone();
     let lock = SlotLock::Held;
     let pm_options = PmOptions { observer: Some(observer), lock, ..PmOptions::default() };
     let specs = slots.each_ref().map(|slot| SlotSpec::new(slot.path()));
@@ -277,7 +283,7 @@ fn fail_at_opening(at: u64, slot: usize, left: &[Vec<u8>; 2], files: &[May]) -> 
     let options = options(UpdatePolicy::Auto, Placement::Wasa);
     let arena = Arena::anonymous(64 * MB).unwrap();
     let opened = Fs::open(pm, arena, &options, &Serial, &|_| ());
-    let had = std::mem::take(&mut *taken.had.lock().unwrap());
+    let had = failing.had();
     if had.is_empty() {
         opened.unwrap();
         return false;
