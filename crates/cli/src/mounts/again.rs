@@ -101,12 +101,14 @@ impl Turn {
 /// Says whom this one waits for, where that lasts: until what is returned is dropped.
 fn tell_of_waiting(holder: Option<Process>) -> Sender<()> {
     let (waits, ended) = channel();
-    thread::spawn(move || {
+    let tell = move || {
         if ended.recv_timeout(TURN_SILENT) == Err(RecvTimeoutError::Timeout) {
             let holder = holder.map_or_else(|| "another process".to_owned(), |it| it.shown());
             remark!("novale: waiting for {holder}, which is just mounting this pool");
         }
-    });
+    };
+    // Where no thread can be had, it waits without a word.
+    drop(thread::Builder::new().spawn(tell));
     waits
 }
 
