@@ -393,7 +393,10 @@ fn drop_copies(part: &Part, from: u64) {
     let at = part.start + from.saturating_sub(part.offset).min(part.len);
     let len = part.end() - at;
     if len > 0 {
-        sys!(libc::SYS_madvise, at, len, MADV_DONTNEED_LOCKED);
+        // An older kernel has no such advice, and locked pages keep what was stored.
+        if sys!(libc::SYS_madvise, at, len, MADV_DONTNEED_LOCKED) == fail(libc::EINVAL) {
+            sys!(libc::SYS_madvise, at, len, libc::MADV_DONTNEED);
+        }
     }
 }
 
