@@ -384,10 +384,13 @@ impl Out<'_> {
         match self {
             // The kernel would read the source by pages of its own, and a file that it has those of is not published.
             Self::Ours(target, fd) => data::write_to(target, bytes).or_else(|| {
+                if !maps::has_replicas() {
+                    return None;
+                }
                 let now = table::get(descriptor(*fd)).map(|now| now.index);
-                // Another file may have the number since.
+                // Another file may have the number since, and is sent to as any other.
                 let is_its = now == Some(target.description.index);
-                (maps::has_replicas() && is_its).then(|| written::by_kernel(*fd, bytes))
+                Some(if is_its { written::by_kernel(*fd, bytes) } else { RESTART })
             }),
             Self::File(fd) => Some(quiet::outside(|| write(*fd))),
             Self::Stream(fd, waits) => send_all(*fd, *waits, bytes),
