@@ -72,7 +72,6 @@ promises! {
     /// Of threads that wrote by one position, once it was shared, each looked for its bytes before where that was by then:
     /// some showed in no mapping.
     what_threads_write_by_one_position_shows: runs writes_by_one_position;
-    what_is_written_by_a_position_that_was_set_shows: runs sets_the_position;
     /// While another thread moved any position that is shared, what was written over stored bytes did not show, and
     /// `msync` undid it.
     what_is_written_while_other_positions_move_shows: runs moves_others;
@@ -559,31 +558,6 @@ mod tasks {
         let differs = |at: &usize| map[*at] != byte(&file, *at);
         assert_eq!((0..4 * PAGE).find(differs), None);
         assert_eq!(byte(&file, 4 * TIMES * 8 - 1) / WRITERS, 0);
-    }
-
-    #[test]
-    #[ignore = "a task of another test"]
-    fn sets_the_position() {
-        let (file, map) = mapped(2);
-        by_a_child(|| file.write_all_at(b"cc", 300).is_ok());
-        (map[100], map[300]) = (b's', b's');
-        let mut ends = [0; 2];
-        assert_eq!(unsafe { libc::pipe(ends.as_mut_ptr()) }, 0);
-        seek(&file, 50);
-        std::thread::scope(|scope| {
-            let mover = scope.spawn(|| {
-                let nowhere = std::ptr::null_mut::<i64>();
-                unsafe { libc::splice(ends[0], nowhere, file.as_raw_fd(), nowhere, 4, 0) }
-            });
-            // As a rule the other one waits for what is to be written by then.
-            (0..1000).for_each(|_| std::thread::yield_now());
-            seek(&file, 90);
-            assert_eq!(unsafe { libc::write(ends[1], c"pppp".as_ptr().cast(), 4) }, 4);
-            assert_eq!(mover.join().unwrap(), 4);
-        });
-        assert_eq!([100, 300].map(|at| map[at]), [b's'; 2]);
-        let written = (0..2 * PAGE).find(|at| byte(&file, *at) == b'p').unwrap();
-        assert_eq!(map[written..written + 4], [b'p'; 4]);
     }
 
     #[test]

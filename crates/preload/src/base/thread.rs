@@ -59,7 +59,7 @@ pub(crate) struct Thread {
     pub(crate) blocked: AtomicU64,
     /// Where the kernel begins to write for the thread, after what it moves so and a count that tells whether that is so
     /// still ([`crate::calls`]).
-    pub(crate) written_from: [AtomicU64; 3],
+    written_from: [AtomicU64; 3],
 }
 
 const _: () = {
@@ -178,6 +178,16 @@ impl Thread {
         if top != 0 {
             SPARE_STACKS.lock().push(top);
         }
+    }
+
+    /// What is noted of where the kernel begins to write.
+    pub(crate) fn written_from(&self) -> [u64; 3] {
+        self.written_from.each_ref().map(|word| word.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn set_written_from(&self, note: [u64; 3]) {
+        let words = self.written_from.iter().zip(note);
+        words.for_each(|(word, value)| word.store(value, Ordering::Relaxed));
     }
 
     /// Does what thread-local values have to do when the thread ends, the newest first.

@@ -104,8 +104,7 @@ impl File {
         let mut position = self.description.offset.lock();
         *position = to;
         if self.description.is(SHARED) {
-            written::moves_position(&self.description);
-            kernel::set_position(self.fd, &self.description, to.cast_signed());
+            written::set_position(self.fd, &self.description, to);
         }
     }
 
@@ -185,7 +184,8 @@ impl File {
         Ok(())
     }
 
-    /// Until the replicas show it no other thread makes the file longer: what the program stores there stays.
+    /// Until the replicas show it, where there are any, no other thread makes the file longer: what the program stores
+    /// there stays.
     fn truncate(&self, size: u64) -> Result<(), Error> {
         let ino = self.description.ino();
         let file = (self.description.mount(), ino);
@@ -316,7 +316,6 @@ fn read_with(fd: u64, at: At, read: impl FnOnce(&File, u64) -> Result<usize, Ref
         At::Position => {
             let mut position = file.description.offset.lock();
             if file.description.is(SHARED) {
-                written::moves_position(&file.description);
                 return None;
             }
             read(&file, *position).inspect(|bytes| *position += *bytes as u64)
@@ -404,8 +403,7 @@ fn write_file<'a>(
             } else if append {
                 // The position belongs to others too; where it does not count, it is only moved.
                 file.write(bytes, Target::End, durable).inspect(|written| {
-                    let end = written.end.cast_signed();
-                    kernel::set_position(file.fd, &file.description, end);
+                    written::set_position(file.fd, &file.description, written.end);
                 })
             } else {
                 return None;
@@ -654,10 +652,6 @@ pub(crate) fn lseek(args: &Args) -> Served {
     let description = table::get(descriptor(fd)).filter(|found| !found.is(DIRECTORY))?;
     // The kernel may have an old idea of where a file ends, no matter whose the position is.
     let is_from_end = whence as i32 == libc::SEEK_END;
-    let is_asked_for = (offset, whence as i32) == (0, libc::SEEK_CUR);
-    if description.is(MAPPED | SHARED) && !is_asked_for {
-        written::moves_position(&description);
-    }
     if description.is(MAPPED) && !is_from_end {
         return None;
     }
@@ -673,7 +667,7 @@ pub(crate) fn lseek(args: &Args) -> Served {
         return None;
     }
     match novale_posix::sought(fs, description.ino(), *position, whence) {
-        Ok(to) if is_shared => kernel::set_position(descriptor(fd), &description, to.cast_signed()),
+        Ok(to) if is_shared => written::set_position(descriptor(fd), &description, to),
         Ok(to) => {
             *position = to;
             Some(to.cast_signed())
@@ -732,8 +726,8 @@ pub(crate) fn sync_range(args: &Args) -> Served {
 
 /// `ftruncate(fd, size)`.
 pub(crate) fn truncate(args: &Args) -> Served {
-    written::moves_end(&table::get(descriptor(args[0]))?);
     let file = file(args[0])?;
+    let _moving = written::Moving::end(&file.description);
     let size = args[1];
     if !file.description.writes() || size > i64::MAX as u64 {
         return Some(fail(libc::EINVAL));

@@ -2,27 +2,30 @@
 //! whose length the kernel has to judge. The replicas show it before the call returns.
 //!
 //! Where such a call has written, its position tells as far as nobody else has moved that meanwhile. Otherwise the
-//! replicas show what the file has that they have not seen.
+//! replicas show what the file has that they have not seen. What other processes move is not known.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use novale_core::{Fallocate, Fs};
 use novale_posix::fallocate_mode;
+use novale_posix::report::Why;
 
-use crate::base::guard;
-use crate::base::sys::{Args, Ret, sys};
+use crate::base::sys::{Args, Ret, Served, sys};
 use crate::base::thread::current;
-use crate::fds::quiet;
-use crate::fds::table::{self, DIRECTORY, InUse};
+use crate::base::{guard, report};
+use crate::fds::table::{self, DIRECTORY, InUse, MAPPED};
+use crate::fds::{kernel, quiet};
 use crate::maps::{self, Mode, replicas};
 use crate::mounts;
 use crate::paths::descriptor;
 
-const COUNTS: usize = 4096;
-/// Counts, of each position and each file's end, the calls that move it otherwise than by what they write. Few have a
-/// count in common.
-static STEPS: [AtomicU64; COUNTS] = [const { AtomicU64::new(0) }; COUNTS];
+const COUNTS: usize = 512;
+/// Counts, of each position and each file's end, the calls that move it otherwise than by what they write: those under
+/// way in the lower half, above it those that have ended. Few have a count in common.
+static MOVES: [AtomicU64; COUNTS] = [const { AtomicU64::new(0) }; COUNTS];
+const ENDED: u64 = 1 << 32;
+const UNDER_WAY: u64 = ENDED - 1;
 
 /// Where a call changes a file.
 #[derive(Clone, Copy)]
@@ -70,19 +73,42 @@ fn moved_by(file: &InUse, place: Written) -> u64 {
     (file.mount() as u64) << 48 | file.ino().get() << 1 | of_position
 }
 
-fn steps(moved: u64) -> &'static AtomicU64 {
+fn moves(moved: u64) -> &'static AtomicU64 {
     static NONE: AtomicU64 = AtomicU64::new(0);
-    STEPS.get(moved as usize % COUNTS).unwrap_or(&NONE)
+    MOVES.get(moved as usize % COUNTS).unwrap_or(&NONE)
 }
 
-/// To be called before a position that is shared is moved by anything but a write.
-pub(crate) fn moves_position(file: &InUse) {
-    steps(moved_by(file, Written::Position)).fetch_add(1, Ordering::SeqCst);
+/// As long as there is one, a call moves a position that is shared, or a file's end, otherwise than by what it writes.
+pub(crate) struct Moving(&'static AtomicU64);
+
+impl Moving {
+    fn new(file: &InUse, place: Written) -> Self {
+        let moves = moves(moved_by(file, place));
+        moves.fetch_add(1, Ordering::SeqCst);
+        Self(moves)
+    }
+
+    pub(crate) fn end(file: &InUse) -> Self {
+        Self::new(file, Written::End)
+    }
 }
 
-/// To be called before a file's end is moved by anything but a write.
-pub(crate) fn moves_end(file: &InUse) {
-    steps(moved_by(file, Written::End)).fetch_add(1, Ordering::SeqCst);
+impl Drop for Moving {
+    fn drop(&mut self) {
+        self.0.fetch_add(ENDED - 1, Ordering::SeqCst);
+    }
+}
+
+/// In the child of a fork: what other threads were moving ends in the parent.
+pub(crate) fn after_fork() {
+    let under_way = MOVES.iter().filter(|moves| moves.load(Ordering::Relaxed) & UNDER_WAY != 0);
+    under_way.for_each(|moves| moves.store(0, Ordering::Relaxed));
+}
+
+/// Moves a position that is shared.
+pub(crate) fn set_position(fd: i32, file: &InUse, to: u64) -> Option<Ret> {
+    let _moving = Moving::new(file, Written::Position);
+    kernel::set_position(fd, file, to.cast_signed())
 }
 
 /// The bytes of a file that `fallocate` changes: none where it only has room made.
@@ -136,29 +162,69 @@ fn now(fs: &Fs, (fd, file): (i32, &InUse), place: Written) -> Option<u64> {
     }
 }
 
+/// The descriptor by which a call moves a position otherwise than by what it writes, or a file's end, and which of them;
+/// and whether it may wait for others.
+fn mover(number: i64, args: &Args) -> Option<(i32, Written, bool)> {
+    let [first, second, third, fourth, _, flags] = *args;
+    let (fd, place, waits) = match number {
+        libc::SYS_lseek if (second, third as i32) == (0, libc::SEEK_CUR) => return None,
+        libc::SYS_read | libc::SYS_readv | libc::SYS_lseek => (first, Written::Position, false),
+        libc::SYS_preadv2 if fourth == u64::MAX => (first, Written::Position, false),
+        libc::SYS_pwritev2 if fourth == u64::MAX && flags & libc::RWF_APPEND as u64 != 0 => {
+            (first, Written::Position, false)
+        }
+        libc::SYS_copy_file_range if second == 0 => (first, Written::Position, false),
+        libc::SYS_splice if second == 0 => (first, Written::Position, true),
+        libc::SYS_sendfile if third == 0 => (second, Written::Position, true),
+        libc::SYS_ftruncate => (first, Written::End, false),
+        _ => return None,
+    };
+    Some((descriptor(fd), place, waits))
+}
+
+/// The file of a descriptor, where it may be shown in replicas.
+fn shown(fd: i32) -> Option<InUse> {
+    let may_show = |file: &InUse| !file.is(DIRECTORY) && maps::mode(file.mount()) == Mode::Atomic;
+    table::get(fd).filter(may_show)
+}
+
+/// Has the kernel make a call of the program's here, so that it is known how long it moves a position, or a file's end.
+/// Nothing for all other calls, and for those that may wait: these are known to have begun.
+pub(crate) fn moved(number: i64, args: &Args) -> Served {
+    let (fd, place, waits) = mover(number, args)?;
+    let file = shown(fd)?;
+    let _moving = Moving::new(&file, place);
+    if waits {
+        return None;
+    }
+    let why = if file.is(MAPPED) { Why::Mapped } else { Why::Shared };
+    report::because(report::noted().unwrap_or(why));
+    drop(file);
+    Some(made(number, args))
+}
+
 /// Whether a call that the kernel makes changes a file that may be shown in replicas. From where on is noted then.
 pub(crate) fn is_to_replicas(number: i64, args: &Args) -> bool {
-    let may_show = |file: &InUse| !file.is(DIRECTORY) && maps::mode(file.mount()) == Mode::Atomic;
-    let found = target(number, args)
-        .and_then(|(fd, place)| Some((fd, place, table::get(fd).filter(may_show)?)));
+    let found = target(number, args).and_then(|(fd, place)| Some((fd, place, shown(fd)?)));
     let Some((fd, place, file)) = found else { return false };
-    let place = place_in(&file, place);
-    let moved = moved_by(&file, place);
-    let counted = steps(moved).load(Ordering::SeqCst);
-    let start = mounts::fs(file.mount()).and_then(|fs| now(fs, (fd, &file), place));
-    let note = [start.map_or(0, |_| moved), counted, start.unwrap_or(0)];
-    let noted = current().written_from.iter().zip(note);
-    noted.for_each(|(word, value)| word.store(value, Ordering::Relaxed));
+    current().set_written_from(start((fd, &file), place_in(&file, place)).unwrap_or_default());
     true
 }
 
-/// From where on a call of this thread writes, as it was noted; nothing where that was moved since, or another call was
-/// made, of a handler.
+/// What a call of this thread moves as it writes, the count of that, and from where on; nothing where another call is
+/// moving it.
+fn start((fd, file): (i32, &InUse), place: Written) -> Option<[u64; 3]> {
+    let moved = moved_by(file, place);
+    let counted = moves(moved).load(Ordering::SeqCst);
+    let start = now(mounts::fs(file.mount())?, (fd, file), place)?;
+    (counted & UNDER_WAY == 0).then_some([moved, counted, start])
+}
+
+/// From where on a call of this thread writes, as it was noted; nothing where that was moved since otherwise.
 fn noted(moved: u64) -> Option<u64> {
-    let [of, counted, from] = &current().written_from;
-    let is_so = of.swap(0, Ordering::Relaxed) == moved
-        && counted.load(Ordering::Relaxed) == steps(moved).load(Ordering::SeqCst);
-    is_so.then(|| from.load(Ordering::Relaxed))
+    let [of, counted, from] = current().written_from();
+    current().set_written_from([0; 3]);
+    (of == moved && counted == moves(moved).load(Ordering::SeqCst)).then_some(from)
 }
 
 /// Has replicas show what the kernel has made of a call, so many bytes where it writes.
@@ -184,6 +250,7 @@ pub(crate) fn show(number: i64, args: &Args, bytes: u64) -> Option<()> {
             return Some(());
         }
         place @ (Written::Position | Written::End) => {
+            // Before the look at who has moved it.
             let to = now(fs, (fd, &file), place);
             match Moved::of(bytes, noted(moved_by(&file, place)), to) {
                 Moved::Over(range) => range,
@@ -204,14 +271,18 @@ pub(crate) fn show(number: i64, args: &Args, bytes: u64) -> Option<()> {
 
 /// Has the kernel write bytes of this library's where it has the position, and replicas show them.
 pub(crate) fn by_kernel(fd: u64, bytes: &[u8]) -> Ret {
-    let (number, args) =
-        (libc::SYS_write, [fd, bytes.as_ptr() as u64, bytes.len() as u64, 0, 0, 0]);
-    let is_shown = is_to_replicas(number, &args);
-    let wrote = quiet::outside(|| sys!(number, fd, bytes.as_ptr(), bytes.len()));
-    if let (true, Ok(done)) = (is_shown, u64::try_from(wrote)) {
-        show(number, &args, done).unwrap_or_default();
+    made(libc::SYS_write, &[fd, bytes.as_ptr() as u64, bytes.len() as u64, 0, 0, 0])
+}
+
+/// Has the kernel make a call, and replicas show what it writes.
+fn made(number: i64, args: &Args) -> Ret {
+    let is_shown = is_to_replicas(number, args);
+    let [first, second, third, fourth, fifth, sixth] = *args;
+    let done = quiet::outside(|| sys!(number, first, second, third, fourth, fifth, sixth));
+    if let (true, Ok(bytes)) = (is_shown, u64::try_from(done)) {
+        show(number, args, bytes).unwrap_or_default();
     }
-    wrote
+    done
 }
 
 #[cfg(test)]
