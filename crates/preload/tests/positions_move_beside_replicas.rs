@@ -35,6 +35,9 @@ promises! {
     /// between the two places was lost where another process had written.
     what_is_stored_stays_where_positions_move: runs moves_while_it_writes;
     what_is_stored_stays_where_inherited_positions_move: runs hands_on;
+    /// A signal's handler that wrote to a file while a call waited for what it was to write took away where that was: it
+    /// did not show over stored bytes, and `msync` undid it.
+    what_is_written_around_a_handler_shows: runs is_interrupted;
 }
 
 mod tasks {
@@ -45,7 +48,7 @@ mod tasks {
     use std::os::unix::fs::FileExt;
     use std::os::unix::process::parent_id;
     use std::path::PathBuf;
-    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
     use super::harness::{PLACE, exits_with};
     use super::*;
@@ -69,10 +72,24 @@ mod tasks {
         (file, map)
     }
 
+    fn publish(map: &mut [u8]) {
+        assert_eq!(unsafe { libc::msync(map.as_mut_ptr().cast(), map.len(), libc::MS_SYNC) }, 0);
+    }
+
     fn byte(file: &File, at: usize) -> u8 {
         let mut byte = [0];
         file.read_exact_at(&mut byte, at as u64).unwrap();
         byte[0]
+    }
+
+    /// Has a child do something.
+    fn by_a_child(work: impl FnOnce() -> bool) {
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let is_done = work();
+            unsafe { libc::_exit(i32::from(!is_done)) };
+        }
+        assert_eq!(exits_with(child), 0);
     }
 
     fn seek(file: &File, to: usize) {
@@ -155,5 +172,60 @@ mod tasks {
     fn has_inherited() {
         let [one, other] = [0, 2].map(|fd| ManuallyDrop::new(unsafe { File::from_raw_fd(fd) }));
         writes_while_it_moves(&one, || seek(&other, 400));
+    }
+
+    static HANDLERS_FILE: AtomicI32 = AtomicI32::new(0);
+
+    extern "C" fn handles(_: i32) {
+        let fd = HANDLERS_FILE.swap(-1, Ordering::Relaxed);
+        unsafe { libc::write(fd, c"h".as_ptr().cast(), 1) };
+    }
+
+    /// Waits until a thread is in a call of the kernel's.
+    fn wait_for_call(thread: i32, number: i64) {
+        let is_in_it = |_: &usize| {
+            std::thread::yield_now();
+            let call = fs::read_to_string(format!("/proc/self/task/{thread}/syscall")).unwrap();
+            call.starts_with(&format!("{number} "))
+        };
+        assert!((0..1_000_000).find(is_in_it).is_some());
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn is_interrupted() {
+        let (file, map) = mapped(1);
+        let other = File::create(path("other")).unwrap();
+        by_a_child(|| true);
+        HANDLERS_FILE.store(other.as_raw_fd(), Ordering::Relaxed);
+        let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+        action.sa_sigaction = handles as *const () as usize;
+        action.sa_flags = libc::SA_RESTART;
+        let taken =
+            unsafe { libc::sigaction(libc::SIGUSR1, &raw const action, std::ptr::null_mut()) };
+        assert_eq!(taken, 0);
+        let mut ends = [0; 2];
+        assert_eq!(unsafe { libc::pipe(ends.as_mut_ptr()) }, 0);
+        map[100] = b's';
+        seek(&file, 100);
+        let thread = unsafe { libc::gettid() };
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                wait_for_call(thread, libc::SYS_splice);
+                let (call, process) = (libc::SYS_tgkill, std::process::id());
+                assert_eq!(unsafe { libc::syscall(call, process, thread, libc::SIGUSR1) }, 0);
+                while HANDLERS_FILE.load(Ordering::Relaxed) >= 0 {
+                    std::thread::yield_now();
+                }
+                wait_for_call(thread, libc::SYS_splice);
+                assert_eq!(unsafe { libc::write(ends[1], c"8".as_ptr().cast(), 1) }, 1);
+            });
+            let nowhere = std::ptr::null_mut::<i64>();
+            let moved = unsafe { libc::splice(ends[0], nowhere, file.as_raw_fd(), nowhere, 1, 0) };
+            assert_eq!(moved, 1);
+        });
+        assert_eq!((map[100], fs::read(path("other")).unwrap()), (b'8', b"h".to_vec()));
+        publish(map);
+        assert_eq!(byte(&file, 100), b'8');
     }
 }

@@ -307,7 +307,10 @@ pub(crate) fn alternate_stack(args: &Args) -> Ret {
 
 /// The handler that the kernel knows, for every signal that the program has one for.
 extern "C" fn arrived(signal: i32, info: *mut libc::siginfo_t, context: *mut c_void) {
+    // Of the call that it comes in; the handler makes others.
+    let written_from = current().written_from();
     handle(signal, info, context.cast());
+    current().set_written_from(written_from);
     current().arriving.store(0, Ordering::Relaxed);
 }
 
