@@ -203,6 +203,11 @@ pub(crate) fn moved(number: i64, args: &Args) -> Served {
     Some(made(number, args))
 }
 
+/// Whether the kernel writes by a call.
+pub(crate) fn writes(number: i64, args: &Args) -> bool {
+    target(number, args).is_some()
+}
+
 /// Whether a call that the kernel makes changes a file that may be shown in replicas. From where on is noted then.
 pub(crate) fn is_to_replicas(number: i64, args: &Args) -> bool {
     let found = target(number, args).and_then(|(fd, place)| Some((fd, place, shown(fd)?)));
@@ -212,8 +217,11 @@ pub(crate) fn is_to_replicas(number: i64, args: &Args) -> bool {
 }
 
 /// What a call of this thread moves as it writes, the count of that, and from where on; nothing where another call is
-/// moving it.
+/// moving it, or there is no replica: one that comes meanwhile has no older stores.
 fn start((fd, file): (i32, &InUse), place: Written) -> Option<[u64; 3]> {
+    if !maps::has_replicas() {
+        return None;
+    }
     let moved = moved_by(file, place);
     let counted = moves(moved).load(Ordering::SeqCst);
     let start = now(mounts::fs(file.mount())?, (fd, file), place)?;

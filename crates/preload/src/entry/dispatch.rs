@@ -163,7 +163,8 @@ fn is_looked_at(number: i64, args: &Args) -> bool {
 /// Looks at what the kernel has made of a call: what it has opened in a mount, by whatever path, is served
 /// from then on.
 pub(crate) fn look(number: i64, args: &Args, came: i32) -> Outcome {
-    let _inside = Serving::new(Calls::Numbers);
+    let leaves_numbers = written::writes(number, args);
+    let _inside = Serving::new(if leaves_numbers { Calls::Any } else { Calls::Numbers });
     let mut is_found = false;
     if came == STALE {
         return again_or_stale(number, args);
