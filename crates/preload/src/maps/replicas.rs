@@ -454,7 +454,8 @@ fn show_around(part: &Part, piece: &Piece<'_>) {
     }
 }
 
-/// As [`show_stored`], in place of what was there: what the program has stored since stays.
+/// As [`show_stored`], in place of what was there: a byte that the program has changed since stays. Where this thread may not
+/// store at the moment (`mprotect`, a protection key), it does not.
 fn exchange(part: &Part, was: &[u8], piece: &Piece<'_>) {
     let at = part.start + (piece.offset - part.offset);
     let shown = guard::readable_now(at, piece.bytes.len());
