@@ -10,6 +10,8 @@
 
 mod support;
 
+use std::fmt::Write;
+
 use novale_core::{Form, Mode, UpdatePolicy};
 use novale_lab::clients::{
     DeathOptions, DeathSummary, Holding, Points, die_everywhere, die_holding, die_settling,
@@ -309,6 +311,25 @@ fn run_buffered((points, stride): (Points, usize), power: bool) {
     assert!(is_share() || (total.done > 0 && total.done < total.deaths));
     // Between one store of what has reserved them and the next they are nobody's.
     assert!(total.reserved_left <= 3.max(total.deaths / 25), "{total:?}");
+}
+
+/// A file has at most 4,096 blocks in the buffer: the write that brings more waits for a flush of them, 34,000
+/// stores to the arena. One in 4,001 of them, and of the stores to the pool.
+#[test]
+fn while_a_write_has_the_buffer_flushed() {
+    let mut setup = format!("create /f {FILE}\n");
+    for part in 0..16 {
+        writeln!(setup, "write /f offset={} len=1048576 fill=1", part << 20).unwrap();
+    }
+    let setup = parse_steps(&setup).unwrap();
+    for (points, stride) in [(Points::Arena, 4001), (Points::Pool, 701)] {
+        let core =
+            CoreOptions { mode: Mode::Buffered, ..CoreOptions::new(vec![40 << 20], 1, Form::Auto) };
+        let options = DeathOptions { core, points, stride, first: 0, power: false, seed: 6 };
+        let victims = parse_steps("write /f offset=100 len=9000 fill=5").unwrap();
+        let total = all_die(&setup, victims, options);
+        assert!(total.deaths > 5, "no flush: {total:?}");
+    }
 }
 
 /// The survivor has them open: what they have stays theirs until it closes them.

@@ -27,7 +27,7 @@ use crate::watchdog::Watchdog;
 use crate::workload::{Action, Failure, Outcome, Session, Step, Subject, Target, run_step};
 
 /// Bytes that the view may take.
-const ARENA_BYTES: u64 = 64 << 20;
+const ARENA_BYTES: u64 = 256 << 20;
 /// Points in one operation at most.
 const POINTS_MAX: u64 = 40_000;
 /// No death takes longer, settling and judging included, but for a hang.
