@@ -221,7 +221,7 @@ impl Replica {
     /// file is not.
     ///
     /// # Errors
-    /// Those of [`novale_core::Fs::write_scattered`]; nothing is published then.
+    /// Those of [`novale_core::Fs::publish`]; nothing is published then.
     pub fn publish(&mut self) -> Result<()> {
         let shared = self.file.shared();
         shared.drop_set_id(self.file.ino())?;
@@ -231,7 +231,7 @@ impl Replica {
         let (Some(old), Some(new)) = (old, new) else { return Ok(()) };
         let write = || {
             let pieces = Piece::changed(self.offset, old, new);
-            shared.fs.write_pieces(&shared.ctx(), self.file.ino(), pieces)
+            shared.fs.publish(&shared.ctx(), self.file.ino(), pieces)
         };
         with_room(&shared.fs, write)?;
         old.copy_from_slice(new);

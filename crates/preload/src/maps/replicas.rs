@@ -271,7 +271,7 @@ fn publish_file(maps: &Maps, range: &Range<u64>, file: (usize, Ino)) -> Result<(
         return Ok(());
     }
     let pieces = found.iter().flat_map(Change::pieces);
-    fs.write_pieces(&ctx(), file.1, pieces).map_err(failed)?;
+    fs.publish(&ctx(), file.1, pieces).map_err(failed)?;
     // Only now: what could not be published is no part of the file, whose bytes the bases are.
     for change in &found {
         put_all(of_file(maps, file), change);

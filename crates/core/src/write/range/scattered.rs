@@ -51,6 +51,13 @@ impl<'a> Piece<'a> {
             Some(Self { offset: offset + from as u64, bytes: new.get(from..at)? })
         })
     }
+
+    /// What of it lies before the end of a file of so many bytes.
+    fn before(self, size: u64) -> Option<Self> {
+        let left = usize::try_from(size.saturating_sub(self.offset)).unwrap_or(usize::MAX);
+        let bytes = self.bytes.get(..left).unwrap_or(self.bytes);
+        (!bytes.is_empty()).then_some(Self { bytes, ..self })
+    }
 }
 
 /// The pages that a write touches, as they will be.
@@ -69,18 +76,30 @@ impl Fs {
             let mut each = pieces.iter();
             return each.try_for_each(|piece| self.write_scattered(ctx, ino, &[*piece]));
         }
-        self.write_pieces(ctx, ino, pieces.iter().copied())
+        self.write_pieces(ctx, ino, pieces.iter().copied(), u64::MAX)
     }
 
-    /// As [`Fs::write_scattered`], of pieces that may be too many for a list of them.
+    /// As [`Fs::write_scattered`], of pieces that may be too many for a list of them. The file does not become longer:
+    /// what lies beyond the end that it has by then is left out.
     ///
     /// # Errors
     /// As there.
-    pub fn write_pieces<'a>(
+    pub fn publish<'a>(
         &self,
         ctx: &Ctx,
         ino: Ino,
         pieces: impl Iterator<Item = Piece<'a>> + Clone,
+    ) -> Result<()> {
+        self.write_pieces(ctx, ino, pieces, 0)
+    }
+
+    /// Writes what lies before the file's end, or before `end` where that is further.
+    fn write_pieces<'a>(
+        &self,
+        ctx: &Ctx,
+        ino: Ino,
+        pieces: impl Iterator<Item = Piece<'a>> + Clone,
+        end: u64,
     ) -> Result<()> {
         let call = self.begin(OpKind::Write, ctx)?;
         self.check_file(&call, ino)?;
@@ -88,6 +107,8 @@ impl Fs {
         if locked.view.is_dax() {
             return Err(Error::Pinned);
         }
+        let end = end.max(locked.view.size());
+        let pieces = pieces.filter_map(move |piece| piece.before(end));
         let pages = self.pages_touched_by(&locked.view, pieces.clone())?;
         if pages.is_empty() {
             return Ok(());
@@ -199,6 +220,21 @@ mod tests {
     use super::*;
     use crate::base::types::{Fallocate, Node, SetAttr};
     use crate::fixture::{CTX, with_file};
+
+    /// Another client cut the file while the changes of a mapping were looked for: publishing them made it long again.
+    #[test]
+    fn what_is_published_makes_no_file_longer() {
+        let (fs, ino) = with_file();
+        fs.write(&CTX, ino, 0, &[1; 100]).unwrap();
+        let pieces = [20, 90, 9000].map(|offset| Piece { offset, bytes: &[2; 40] });
+        fs.publish(&CTX, ino, pieces.into_iter()).unwrap();
+        let mut bytes = [0; 200];
+        assert_eq!(fs.read(&CTX, ino, 0, &mut bytes).unwrap(), 100);
+        assert_eq!((&bytes[20..60], &bytes[90..100]), (&[2; 40][..], &[2; 10][..]));
+        let beyond = Piece { offset: 100, bytes: &[3; 10] };
+        fs.publish(&CTX, ino, std::iter::once(beyond)).unwrap();
+        assert_eq!(fs.getattr(ino).unwrap().size, 100);
+    }
 
     /// A client that had the file mapped has stored to pages that lie between the pieces and are reserved
     /// beyond the end. A write that also touched the page in which the file ended did not zero them.
