@@ -55,6 +55,31 @@ fn slots_are(slots: &[&str]) {
     assert!(checked.contains("no errors"), "{checked}");
 }
 
+/// A pool was made, or a slot added, whose paths no mount has room for: the kernel takes 4,095 bytes of them.
+#[test]
+fn paths_that_no_mount_has_room_for_are_refused() {
+    let _alone = alone();
+    let scratch = Scratch::new();
+    let top = PathBuf::from(scratch.slot("top"));
+    let folder = [200; 3].iter().fold(top, |folder, len| folder.join("x".repeat(*len)));
+    fs::create_dir_all(&folder).unwrap();
+    let slots: Vec<String> =
+        (0..7).map(|slot| folder.join(slot.to_string()).to_str().unwrap().to_owned()).collect();
+    let slots: Vec<&str> = slots.iter().map(String::as_str).collect();
+    let (new, pool) = slots.split_last().unwrap();
+    let mkfs = |slots: &[&str]| novale(&[&["mkfs", "--size", "2M", "--quiet"], slots].concat());
+    mkfs(&slots).refused(1, &["paths of the 7 slots", "4095", "shorter"]);
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), 0);
+    mkfs(pool).ok();
+    fill(pool);
+    novale(&[&["slot", "add", "--size", "2M", new], pool].concat()).refused(1, &["shorter"]);
+    slots_are(pool);
+    // In the place of another one there is room for it.
+    novale(&[&["slot", "replace", "--size", "2M", pool[2], new], pool].concat()).ok();
+    slots_are(&[&pool[..2], &[*new], &pool[3..]].concat());
+    fs::remove_dir_all(folder.ancestors().nth(2).unwrap()).unwrap();
+}
+
 /// The slot that was added was called one that waits, and was to be left out, or given up.
 #[test]
 fn a_copy_of_slot_0_from_before_another_was_added_is_told() {

@@ -125,8 +125,26 @@ fn joined_source(given: &[PathBuf]) -> OsString {
     paths.join(OsStr::new(":"))
 }
 
+/// Bytes of a mount's source at most: the kernel copies a page of it, and the last one ends it.
+const SOURCE_BYTES_MAX: usize = 4095;
+
+/// Refuses absolute paths that no mount has room for.
+pub(crate) fn refuse_long<'a>(given: impl IntoIterator<Item = &'a PathBuf>) -> Result<()> {
+    let given: Vec<PathBuf> = given.into_iter().cloned().collect();
+    let bytes = joined_source(&given).len();
+    if bytes > SOURCE_BYTES_MAX {
+        bail!(
+            "the paths of the {} slots have {bytes} bytes together, and a mount has room for {SOURCE_BYTES_MAX}: name \
+             them by shorter ones, such as symbolic links",
+            given.len()
+        );
+    }
+    Ok(())
+}
+
 /// Refuses slots that the source of their mount would not name.
 pub(crate) fn refuse_unnamed(given: &[PathBuf]) -> Result<()> {
+    refuse_long(given)?;
     if split_source(&joined_source(given)) == given {
         return Ok(());
     }

@@ -257,6 +257,7 @@ impl ComingSlot<'_> {
         let all: Vec<PathBuf> = pool.iter().chain([&new]).cloned().collect();
         slots::refuse_twice(&all)?;
         slots::refuse_unnamed(std::slice::from_ref(&new))?;
+        slots::refuse_long(all.iter().filter(|path| Some(*path) != self.old))?;
         slot_files::check_kind(&new)?;
         let is_there = new.exists();
         let locked = holder::lock(if is_there { &all } else { pool })?;
@@ -280,6 +281,7 @@ impl ComingSlot<'_> {
         let all: Vec<PathBuf> = pool.iter().chain([&new]).cloned().collect();
         slots::refuse_twice(&all)?;
         slots::refuse_unnamed(std::slice::from_ref(&new))?;
+        slots::refuse_long(all.iter().filter(|path| Some(*path) != self.old))?;
         slot_files::check_kind(&new)?;
         if let Some(old) = self.old {
             self.least = replaced_bytes(old)?;
