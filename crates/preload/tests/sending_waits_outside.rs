@@ -9,9 +9,14 @@
 #[macro_use]
 mod harness;
 
-use harness::maps_own_pages;
+use harness::{maps_own_pages, runs_with_the_daemon};
 
 promises! {
+    /// The rest of what was sent went to whom the next connection was with, or into the next file: whatever had the
+    /// number by then.
+    what_is_opened_meanwhile_gets_nothing: maps_own_pages replaced;
+    a_file_that_is_opened_meanwhile_gets_nothing: runs_with_the_daemon replaced_file;
+    nor_is_one_read_that_is_opened_meanwhile: runs_with_the_daemon replaced_source;
     /// The sender read on by what it had known of the pool, which was unmapped by then.
     the_pool_may_be_left_meanwhile: maps_own_pages left;
     /// A removed file that another thread had closed kept its pages behind that, until something else was closed.
@@ -22,6 +27,8 @@ promises! {
     it_goes_on_after_a_handler_that_lets_it: maps_own_pages restarted;
     who_does_not_want_to_wait_does_not: maps_own_pages impatient;
     who_waits_so_long_waits_no_longer: maps_own_pages timed_out;
+    /// They were of 256 KB.
+    messages_are_as_long_as_the_kernels: maps_own_pages in_messages;
 }
 
 mod tasks {
@@ -29,7 +36,7 @@ mod tasks {
     use std::fs::{self, File, OpenOptions};
     use std::io::{Error, ErrorKind, Read, Write, pipe};
     use std::mem::MaybeUninit;
-    use std::os::fd::AsRawFd;
+    use std::os::fd::{AsRawFd, FromRawFd};
     use std::os::unix::fs::FileExt;
     use std::os::unix::net::UnixStream;
     use std::path::PathBuf;
@@ -148,6 +155,106 @@ mod tasks {
             assert_eq!(usize::try_from(sender.join().unwrap()), Ok(LEN));
         });
         assert!(free(&place) >= before + u64::try_from(LEN / 4096).unwrap());
+    }
+
+    /// Puts something else at a number, as another thread's `close` and `open` may.
+    fn replace(fd: &impl AsRawFd, by: &impl AsRawFd) {
+        assert_eq!(unsafe { libc::dup2(by.as_raw_fd(), fd.as_raw_fd()) }, fd.as_raw_fd());
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn replaced() {
+        let (file, bytes) = file();
+        let (to, mut out) = UnixStream::pair().unwrap();
+        let (next, mut other) = UnixStream::pair().unwrap();
+        let (to, file) = (&to, &file);
+        thread::scope(|scope| {
+            let mut from = 0;
+            let sender = scope.spawn(move || send(to, file, &mut from));
+            // It has sent something, and waits soon.
+            let mut got = vec![0];
+            out.read_exact(&mut got).unwrap();
+            replace(to, &next);
+            out.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+            fail_unless(out.read_to_end(&mut got).is_ok());
+            let sent = sender.join().unwrap().unwrap();
+            assert!(sent < LEN && got == bytes[..sent], "{sent}");
+        });
+        other.set_nonblocking(true).unwrap();
+        let got = other.read(&mut [0]).map_err(|why| why.kind());
+        assert_eq!(got, Err(ErrorKind::WouldBlock));
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn in_messages() {
+        let (file, bytes) = file();
+        let mut pair = [0; 2];
+        let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
+        assert_eq!(unsafe { libc::socketpair(libc::AF_UNIX, kind, 0, pair.as_mut_ptr()) }, 0);
+        let [to, mut out] = pair.map(|fd| unsafe { UnixStream::from_raw_fd(fd) });
+        thread::scope(|scope| {
+            scope.spawn(move || send_all(&to, &file));
+            let mut message = vec![0; LEN];
+            for part in bytes.chunks(64 << 10) {
+                assert_eq!(out.read(&mut message).unwrap(), part.len());
+                assert!(message[..part.len()] == *part);
+            }
+        });
+    }
+
+    /// A long file of the pool's, and a short and an empty one elsewhere.
+    fn files() -> (File, [File; 2]) {
+        let (file, _) = file();
+        file.set_len(1 << 30).unwrap();
+        let [old, new] = [(); 2].map(|()| tempfile::tempfile().unwrap());
+        (file, [old, new])
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn replaced_file() {
+        let (file, [to, next]) = files();
+        let old = to.try_clone().unwrap();
+        let (to, file) = (&to, &file);
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                let sent = unsafe {
+                    libc::sendfile(to.as_raw_fd(), file.as_raw_fd(), std::ptr::null_mut(), 1 << 30)
+                };
+                assert!(sent > 0);
+            });
+            while old.metadata().unwrap().len() == 0 {}
+            replace(to, &next);
+        });
+        assert_eq!(next.metadata().unwrap().len(), 0);
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn replaced_source() {
+        let (to, [source, next]) = files();
+        source.set_len(1 << 30).unwrap();
+        next.set_len(1 << 30).unwrap();
+        next.write_all_at(&vec![7; LEN], (1 << 30) - LEN as u64).unwrap();
+        to.set_len(0).unwrap();
+        let (to, source) = (&to, &source);
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                let mut from = 0;
+                let sent = unsafe {
+                    libc::sendfile(to.as_raw_fd(), source.as_raw_fd(), &raw mut from, 1 << 30)
+                };
+                assert!(sent > 0);
+            });
+            while to.metadata().unwrap().len() == 0 {}
+            replace(source, &next);
+        });
+        let mut last = [0];
+        let len = to.metadata().unwrap().len();
+        to.read_exact_at(&mut last, len - 1).unwrap();
+        assert_eq!(last, [0]);
     }
 
     #[test]

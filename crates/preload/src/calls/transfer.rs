@@ -23,6 +23,8 @@ use crate::process::signals;
 
 /// Bytes that are read at once.
 const CHUNK: u64 = 256 << 10;
+/// The same where they may be a message by themselves, as those are that Linux sends.
+const MESSAGE: u64 = 64 << 10;
 /// Bytes that one call moves at most, as in Linux.
 const MOST: u64 = 0x7fff_f000;
 /// How long a thread that waits for who reads goes without a look whether a signal has come, which ends the wait but
@@ -33,8 +35,10 @@ const FUSE: i64 = 0x6573_5546;
 
 /// What another file system has of a descriptor.
 struct Foreign {
+    fd: u64,
     kind: u32,
     device: u64,
+    inode: u64,
     flags: i32,
     /// Another mount of a daemon's.
     is_fuse: bool,
@@ -45,34 +49,55 @@ enum Out<'a> {
     /// A file of a mount, and its number.
     Ours(&'a mut File, u64),
     /// A file of another file system.
-    File(u64),
+    File(Foreign),
     /// What may wait for others, and whether it does.
-    Stream(u64, bool),
+    Stream(Foreign, bool),
 }
 
 impl Foreign {
     /// `None` where there is no such descriptor.
     fn of(fd: i32) -> Option<Self> {
-        let mut found = std::mem::MaybeUninit::<libc::stat>::zeroed();
+        let fd = fd as u64;
         let mut space = std::mem::MaybeUninit::<libc::statfs>::zeroed();
-        let got = sys!(libc::SYS_fstat, fd, found.as_mut_ptr());
+        let found = stat(fd)?;
         let flags = sys!(libc::SYS_fcntl, fd, libc::F_GETFL, 0);
         let told = sys!(libc::SYS_fstatfs, fd, space.as_mut_ptr());
-        if got != 0 || flags < 0 {
+        if flags < 0 {
             return None;
         }
         // SAFETY: zeroes are a valid value, which the kernel has filled.
-        let found = unsafe { found.assume_init() };
-        // SAFETY: as above.
         let space = unsafe { space.assume_init() };
         let is_fuse = told == 0 && space.f_type == FUSE;
-        let kind = found.st_mode & libc::S_IFMT;
-        Some(Self { kind, device: found.st_dev, flags: flags as i32, is_fuse })
+        let (kind, device, inode) = (found.st_mode & libc::S_IFMT, found.st_dev, found.st_ino);
+        Some(Self { fd, kind, device, inode, flags: flags as i32, is_fuse })
+    }
+
+    /// Whether the number leads to the same file still: another thread may have closed it, and opened another one.
+    fn is_there(&self) -> bool {
+        stat(self.fd).is_some_and(|now| (now.st_dev, now.st_ino) == (self.device, self.inode))
     }
 
     fn is_regular(&self) -> bool {
         self.kind == libc::S_IFREG
     }
+
+    fn reads(&self) -> bool {
+        self.flags & libc::O_ACCMODE != libc::O_WRONLY
+    }
+
+    fn as_target<'a>(self) -> Out<'a> {
+        let waits = self.flags & libc::O_NONBLOCK == 0;
+        if self.is_regular() { Out::File(self) } else { Out::Stream(self, waits) }
+    }
+}
+
+fn stat(fd: u64) -> Option<libc::stat> {
+    let mut found = std::mem::MaybeUninit::<libc::stat>::zeroed();
+    if sys!(libc::SYS_fstat, fd, found.as_mut_ptr()) != 0 {
+        return None;
+    }
+    // SAFETY: zeroes are a valid value, which the kernel has filled.
+    Some(unsafe { found.assume_init() })
 }
 
 /// What two files that bytes are to go between say to it, as the kernel looks at them for copies:
@@ -259,21 +284,28 @@ pub(crate) fn sendfile(args: &Args) -> Served {
 fn send(args: &Args) -> Served {
     let [out, from, at, count, ..] = *args;
     let (mut source, mut target) = (data::file(from), data::file(out));
-    let is_regular = |fd| Foreign::of(descriptor(fd)).is_some_and(|found| found.is_regular());
-    let is_served = match (&source, &target) {
-        (Some(_), Some(_)) => true,
-        (Some(source), None) => {
-            maps::mode(source.description.mount()) != Mode::Kernel || is_regular(out)
+    if source.is_none() && target.is_none() {
+        return None;
+    }
+    let apart = |fd| table::get(descriptor(fd)).is_some_and(|found| found.is(DIRECTORY | MAPPED));
+    if apart(out) || apart(from) {
+        return None;
+    }
+    let foreign = |ours: &Option<File>, fd| match ours {
+        Some(_) => None,
+        None => Foreign::of(descriptor(fd)),
+    };
+    let (other_source, other_target) = (foreign(&source, from), foreign(&target, out));
+    let is_served = match (&source, &other_source) {
+        (Some(source), _) => {
+            let is_file = other_target.as_ref().is_some_and(Foreign::is_regular);
+            target.is_some() || is_file || maps::mode(source.description.mount()) != Mode::Kernel
         }
         // Where its position is asked for, it is the kernel's to move, and where it can't be read, to refuse.
-        (None, Some(_)) => {
-            let reads = |other: Foreign| other.flags & libc::O_ACCMODE != libc::O_WRONLY;
-            at != 0 && is_regular(from) && Foreign::of(descriptor(from)).is_some_and(reads)
-        }
+        (None, Some(other)) => at != 0 && other.is_regular() && other.reads(),
         (None, None) => false,
     };
-    let apart = |fd| table::get(descriptor(fd)).is_some_and(|found| found.is(DIRECTORY | MAPPED));
-    if !is_served || apart(out) || apart(from) {
+    if !is_served {
         return None;
     }
     let given = if at == 0 { None } else { guard::load::<u64>(at) };
@@ -291,29 +323,16 @@ fn send(args: &Args) -> Served {
     if !is_range(start, count) {
         return Some(fail(libc::EINVAL));
     }
-    let flags = match &target {
-        Some(target) => {
-            kernel::know_flags(descriptor(out), &target.description);
-            target.description.flags()
-        }
-        None => match Foreign::of(descriptor(out))? {
-            // A pipe has no other end to append to.
-            pipe if pipe.kind == libc::S_IFIFO => pipe.flags & !libc::O_APPEND,
-            other => other.flags,
-        },
+    let mut to = match (&mut target, other_target) {
+        (Some(target), _) => Out::Ours(target, out),
+        (None, Some(other)) => other.as_target(),
+        (None, None) => return None,
     };
-    if flags & libc::O_ACCMODE == libc::O_RDONLY || flags & libc::O_PATH != 0 {
-        return Some(fail(libc::EBADF));
+    if let Some(refused) = to.refuses() {
+        return Some(refused);
     }
-    if flags & libc::O_APPEND != 0 {
-        return Some(fail(libc::EINVAL));
-    }
-    let mut to = match &mut target {
-        Some(target) => Out::Ours(target, out),
-        None if is_regular(out) => Out::File(out),
-        None => Out::Stream(out, flags & libc::O_NONBLOCK == 0),
-    };
-    let moved = transfer(&mut to, (from, source.as_mut(), start), count.min(MOST))?;
+    let moved =
+        transfer(&mut to, (source.as_mut(), other_source.as_ref(), start), count.min(MOST))?;
     let end = start + u64::try_from(moved).unwrap_or(0);
     match source {
         Some(source) if at == 0 => source.set_position(end),
@@ -332,10 +351,11 @@ fn is_range(start: u64, count: u64) -> bool {
 /// Moves bytes until there are no more, or no more are taken; nothing where the kernel has to do it.
 fn transfer(
     out: &mut Out<'_>,
-    (from, mut source, start): (u64, Option<&mut File>, u64),
+    (mut source, other, start): (Option<&mut File>, Option<&Foreign>, u64),
     count: u64,
 ) -> Served {
-    let room = usize::try_from(CHUNK.min(count)).unwrap_or(0);
+    let chunk = if matches!(out, Out::Stream(..)) { MESSAGE } else { CHUNK };
+    let room = usize::try_from(chunk.min(count)).unwrap_or(0);
     let mut buffer: Vec<u8> = Vec::new();
     // A program may have no memory left, of which only the kernel has no need.
     buffer.try_reserve_exact(room).ok()?;
@@ -347,11 +367,14 @@ fn transfer(
         if done > 0 && !(is_renewed() && out.renew()) {
             break;
         }
-        let len = usize::try_from(CHUNK.min(count - done)).unwrap_or(0);
+        let len = usize::try_from(chunk.min(count - done)).unwrap_or(0);
         let room = buffer.get_mut(..len).unwrap_or_default();
-        let got = match &mut source {
-            Some(source) => source.read_into(start + done, room),
-            None => Some(sys!(libc::SYS_pread64, from, room.as_mut_ptr(), len, start + done)),
+        let got = match (&mut source, other) {
+            (Some(source), _) => source.read_into(start + done, room),
+            (None, Some(other)) if other.is_there() => {
+                Some(sys!(libc::SYS_pread64, other.fd, room.as_mut_ptr(), len, start + done))
+            }
+            (None, _) => Some(RESTART),
         };
         let put = got.and_then(|got| match usize::try_from(got) {
             Ok(got) if got > 0 => out.put(buffer.get(..got).unwrap_or_default()),
@@ -379,8 +402,25 @@ impl Out<'_> {
         }
     }
 
+    /// What the call fails with where nothing is sent to what was opened so.
+    fn refuses(&self) -> Option<Ret> {
+        let flags = match self {
+            Self::Ours(target, fd) => {
+                kernel::know_flags(descriptor(*fd), &target.description);
+                target.description.flags()
+            }
+            // A pipe has no other end to append to.
+            Self::Stream(pipe, _) if pipe.kind == libc::S_IFIFO => pipe.flags & !libc::O_APPEND,
+            Self::File(other) | Self::Stream(other, _) => other.flags,
+        };
+        if flags & libc::O_ACCMODE == libc::O_RDONLY || flags & libc::O_PATH != 0 {
+            return Some(fail(libc::EBADF));
+        }
+        (flags & libc::O_APPEND != 0).then_some(fail(libc::EINVAL))
+    }
+
+    /// Writes bytes to it; the call is made again, or ends short, where another file has its number by now.
     fn put(&self, bytes: &[u8]) -> Served {
-        let write = |fd| sys!(libc::SYS_write, fd, bytes.as_ptr(), bytes.len());
         match self {
             // The kernel would read the source by pages of its own, and a file that it has those of is not published.
             Self::Ours(target, fd) => data::write_to(target, bytes).or_else(|| {
@@ -392,17 +432,23 @@ impl Out<'_> {
                 let is_its = now == Some(target.description.index);
                 Some(if is_its { written::by_kernel(*fd, bytes) } else { RESTART })
             }),
-            Self::File(fd) => Some(quiet::outside(|| write(*fd))),
-            Self::Stream(fd, waits) => send_all(*fd, *waits, bytes),
+            Self::File(other) => Some(quiet::outside(|| match other.is_there() {
+                true => sys!(libc::SYS_write, other.fd, bytes.as_ptr(), bytes.len()),
+                false => RESTART,
+            })),
+            Self::Stream(other, waits) => send_all(other, *waits, bytes),
         }
     }
 }
 
 /// Writes to a pipe, a socket or a device: as much as it takes at once where it is not to be waited for, else all of
 /// it, unless a signal comes. Nothing where the kernel is to wait.
-fn send_all(fd: u64, waits: bool, bytes: &[u8]) -> Served {
-    let (mut done, mut has_waited) = (0, false);
+fn send_all(to: &Foreign, waits: bool, bytes: &[u8]) -> Served {
+    let (fd, mut done, mut has_waited) = (to.fd, 0, false);
     let ended = loop {
+        if !to.is_there() {
+            break Some(RESTART);
+        }
         let put = put_at_once(fd, bytes.get(done..).unwrap_or_default());
         if let Some(more) = usize::try_from(put).ok().filter(|more| *more > 0) {
             done += more;
