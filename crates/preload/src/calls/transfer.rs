@@ -85,7 +85,7 @@ impl Foreign {
         self.flags & libc::O_ACCMODE != libc::O_WRONLY
     }
 
-    fn as_target<'a>(self) -> Out<'a> {
+    fn into_target<'a>(self) -> Out<'a> {
         let waits = self.flags & libc::O_NONBLOCK == 0;
         if self.is_regular() { Out::File(self) } else { Out::Stream(self, waits) }
     }
@@ -325,7 +325,7 @@ fn send(args: &Args) -> Served {
     }
     let mut to = match (&mut target, other_target) {
         (Some(target), _) => Out::Ours(target, out),
-        (None, Some(other)) => other.as_target(),
+        (None, Some(other)) => other.into_target(),
         (None, None) => return None,
     };
     if let Some(refused) = to.refuses() {
