@@ -32,6 +32,7 @@ use crate::op::call::{Call, OpKind};
 use crate::op::lock::Locked;
 use crate::op::quota::Counted;
 use crate::seeded::{self, Bug};
+use crate::space::failed::has_slot;
 use crate::space::lane::Lane;
 
 /// What a commit rests on.
@@ -138,27 +139,34 @@ pub(crate) struct Owing {
     pub(crate) single: bool,
 }
 
-/// Commits several inodes at once through the lane's journal. `besides` is asked once the record is stored whether its
-/// slot has failed with it, and then for a second lane, for the same record; where there is none, each own line that can
-/// be durable is so at once.
+/// Commits several inodes at once through the lane's journal. Once the record is stored, `lost_meanwhile` is asked for
+/// the slots that are lost, where one has failed with it, by their bits; where the record is in one of these, `another`
+/// is asked for a further lane, for the same record. Where there is none, each own line that can be durable is so at
+/// once.
 fn many<'a>(
     pool @ (pm, ..): (&Pm, Seed, u32),
-    (lane, kind): (&Lane<'_>, JournalKind),
+    (first, kind): (&Lane<'_>, JournalKind),
     parts: &mut [Part],
     owing: Owing,
-    besides: impl FnOnce(PmAddr) -> RecordFate<'a>,
+    lost_meanwhile: impl Fn() -> u64,
+    another: impl Fn() -> Option<Lane<'a>>,
 ) -> Durable {
     let single = owing.single;
-    let (mut stored, mut durable) = store_record(pool, (lane, kind), parts, owing);
-    let fate = besides(stored.at);
-    let is_without = matches!(fate, RecordFate::Lost);
-    let second = if let RecordFate::Again(lane) = fate { Some(lane) } else { None };
-    if let Some(second) = &second {
+    let (mut stored, mut durable) = store_record(pool, (first, kind), parts, owing);
+    let (mut further, mut lost) = (None, lost_meanwhile());
+    let mut is_without = false;
+    // Each round one slot more is lost.
+    while has_slot(lost, stored.at.slot()) {
+        let Some(next) = another() else {
+            is_without = true;
+            break;
+        };
+        further.as_ref().unwrap_or(first).record_written(stored.seq, std::iter::empty());
         durable.end();
         let owing = Owing { pending: Flushed::none(), single };
-        let seq = stored.seq;
-        (stored, durable) = store_record(pool, (second, kind), parts, owing);
-        lane.record_written(seq, std::iter::empty());
+        (stored, durable) = store_record(pool, (&next, kind), parts, owing);
+        further = Some(next);
+        lost = lost_meanwhile();
     }
     let by_another = seeded::is_on(Bug::OwnLinesByAnother);
     let lines = JournalRecord::own_lines(&stored.bytes, stored.lines);
@@ -178,17 +186,11 @@ fn many<'a>(
         durable.end();
         durable = pm.fence(lines.fold(Flushed::none(), Flushed::and));
     }
-    second.as_ref().unwrap_or(lane).record_written(stored.seq, own_lines);
+    let lane = further.as_ref().unwrap_or(first);
+    // The lane's last record stands for what was lost as it was written back.
+    let owed = lane.own_lines_in(lost);
+    lane.record_written(stored.seq, own_lines.chain(owed));
     durable
-}
-
-/// What came of a record's place as it was stored.
-enum RecordFate<'a> {
-    Kept,
-    /// It is lost: it is stored in this lane as well.
-    Again(Lane<'a>),
-    /// It is lost, and no other lane is to be had.
-    Lost,
 }
 
 /// A record that is stored.
@@ -324,17 +326,12 @@ impl Fs {
         }
     }
 
-    /// A lane for a record once more whose slot has failed since the operation began. It is lost, or it is in the slot
-    /// when that is back: others of its inodes are in slots that go on, and can't wait for that. So their change is
-    /// shown, and the second record stands for the lines that were lost with the first; the two say the same. No lane
-    /// where no other one can be had: then the change is shown all the same, since the numbers that the first has
-    /// used may not be used for another one.
-    fn second_lane<'a>(&'a self, call: &'a Call<'_>, record: PmAddr) -> RecordFate<'a> {
-        if self.check_slots(call).is_ok() || !self.allocator.is_lost(self.arena(), record) {
-            return RecordFate::Kept;
+    /// The slots that are lost, by their bits, where one has failed since the operation began.
+    fn lost_meanwhile(&self, call: &Call<'_>) -> u64 {
+        match self.check_slots(call) {
+            Ok(()) => 0,
+            Err(_) => self.allocator.lost_slots(self.arena()),
         }
-        let second = self.allocator.second_journal_lane(self.arena(), &call.op, call.hint);
-        second.map_or(RecordFate::Lost, RecordFate::Again)
     }
 
     /// As [`Fs::check_slots`], before inodes that lie there are committed.
@@ -398,8 +395,12 @@ impl Fs {
             lane.record_written(lane.journal().1 + 1, own_lines.into_iter());
         }
         let pool = (&self.pm, self.seed, self.session);
-        let besides = |record| self.second_lane(call, record);
-        let durable = many(pool, (lane, kind), parts, owing, besides);
+        // A record whose slot has failed is lost, or it is in the slot when that is back: others of its inodes are in
+        // slots that go on, and can't wait for that. So their change is shown, and a further record stands for the lines
+        // that were lost with the first; the two say the same. Where no other lane can be had the change is shown all
+        // the same, since the numbers that the first has used may not be used for another one.
+        let another = || self.allocator.second_journal_lane(self.arena(), &call.op, call.hint);
+        let durable = many(pool, (lane, kind), parts, owing, || self.lost_meanwhile(call), another);
         call.op.set_phase(Phase::Fenced);
         Ok(durable)
     }

@@ -8,7 +8,7 @@ use novale_layout::PmAddr;
 
 use crate::base::error::Result;
 use crate::space::Allocator;
-use crate::space::failed::{has_slot, is_lost};
+use crate::space::failed::{failed_slots, has_slot};
 use crate::space::leaving::{closed_slots, coming_slots};
 
 /// How often free pages are counted while others change them.
@@ -58,6 +58,11 @@ impl Allocator {
 
     /// Whether a place is in a slot that has failed, or that this client lacks.
     pub(crate) fn is_lost(&self, arena: &Arena, addr: PmAddr) -> bool {
-        is_lost(arena, addr) || has_slot(self.lacking.load(Ordering::Relaxed), addr.slot())
+        has_slot(self.lost_slots(arena), addr.slot())
+    }
+
+    /// Each slot that has failed, or that this client lacks, by its bit.
+    pub(crate) fn lost_slots(&self, arena: &Arena) -> u64 {
+        failed_slots(arena) | self.lacking.load(Ordering::Relaxed)
     }
 }

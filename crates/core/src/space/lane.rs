@@ -4,12 +4,14 @@
 
 use std::sync::atomic::Ordering;
 
+use arrayvec::ArrayVec;
 use novale_arena::{Arena, AtomicU64, LockGuard, Off, Op};
 use novale_layout::{Ino, PAGE, PmAddr};
 
 use crate::base::error::Result;
 use crate::base::extent::Extent;
 use crate::space::BATCH;
+use crate::space::failed::has_slot;
 
 /// Words of a lane in the arena.
 pub(crate) const LANE_WORDS: usize = 128;
@@ -260,7 +262,7 @@ impl<'a> Lane<'a> {
     }
 
     /// Counts a record. `own_lines` are the inodes' own lines that must be durable before the
-    /// record's space is used again.
+    /// record's space is used again, and those that must be so before that of the one before it is.
     pub(crate) fn record_written(&self, seq: u64, own_lines: impl Iterator<Item = PmAddr>) {
         let mut index = OWN_LINES;
         for addr in own_lines.take(OWN_LINES_MAX) {
@@ -278,6 +280,14 @@ impl<'a> Lane<'a> {
         (OWN_LINES..OWN_LINES + OWN_LINES_MAX)
             .map(|index| PmAddr::from_raw(self.get(index)))
             .take_while(|addr| !addr.is_null())
+    }
+
+    /// Those in some slots, by the bits of these.
+    pub(crate) fn own_lines_in(&self, slots: u64) -> ArrayVec<PmAddr, OWN_LINES_MAX> {
+        if slots == 0 {
+            return ArrayVec::new();
+        }
+        self.own_lines().filter(|addr| has_slot(slots, addr.slot())).collect()
     }
 }
 

@@ -30,7 +30,7 @@ use novale_policy::Turn;
 
 use crate::base::error::{Error, Result};
 use crate::base::extent::{Extent, Extents};
-use crate::space::failed::{failed_slots, has_slot};
+use crate::space::failed::has_slot;
 use crate::space::lane::Lane;
 use crate::space::leaving::{coming_slots, leaving_slots};
 use crate::space::ranges::{Ranges, SlotRanges};
@@ -317,9 +317,12 @@ impl Allocator {
 
     /// What a lane's journal has lost: its place, or a line that its last record stands for.
     fn lost_of_lane(&self, arena: &Arena, lane: &Lane<'_>) -> Option<PmAddr> {
-        let places = || [lane.journal().0].into_iter().chain(lane.own_lines());
-        let some = failed_slots(arena) | self.lacking.load(Ordering::Relaxed) != 0;
-        some.then(|| places().find(|at| self.is_lost(arena, *at))).flatten()
+        let lost = self.lost_slots(arena);
+        if lost == 0 {
+            return None;
+        }
+        let mut places = [lane.journal().0].into_iter().chain(lane.own_lines());
+        places.find(|at| has_slot(lost, at.slot()))
     }
 
     /// As [`Self::journal_lane`], for one who has a lane, and so waits for no other one for ever; none where there is

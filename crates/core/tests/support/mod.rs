@@ -1,7 +1,13 @@
 //! Pools in plain memory, and the file system on them.
 
-#![allow(dead_code, clippy::unwrap_used, reason = "each test uses a part, and fails by panicking")]
+#![allow(
+    dead_code,
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "each test uses a part, and fails by panicking"
+)]
 
+pub(crate) mod failing;
 pub(crate) mod stop;
 pub(crate) mod tables;
 
