@@ -19,10 +19,13 @@
 //! buffered goes on top of either. In the second the line of the view must stand, or the pool is not as it was left:
 //! others of that record were shown it. What stands is stored again, as a certificate above all numbers that were
 //! seen, and the view is dropped, which takes nothing from what is buffered. Before this nothing is stored, and until it is
-//! done the arena says that the slot has failed. Who dies in it leaves lines of the newest number with a view that is
+//! done the arena says that the slot has failed. An inode there that no view shows, and of which a record speaks, is judged
+//! with them. One that is damaged, since its identity line was lost with a record of it shown, say, stays as it is: it
+//! keeps nobody from the others' bytes. Who dies in it leaves lines of the newest number with a view that is
 //! behind: of such an inode media is ahead, by one or by the certificate's number too, which is judged again, and
 //! stands. Power that goes takes the arena along, and recovery judges the same lines and records alone.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
 use novale_arena::{Arena, Owner, PidInfo};
@@ -35,7 +38,7 @@ use crate::inode::media::MediaInode;
 use crate::inode::state::InodePlace;
 use crate::life::attach::{count_settled, is_open, tables, tell_files};
 use crate::life::settle::JudgedPool;
-use crate::op::journal::{Journal, lane_pages};
+use crate::op::journal::{Journal, Record, lane_pages};
 use crate::op::standing;
 use crate::pool::{Pool, nothing_lost};
 use crate::space::failed::{failed_slots, forget_failed, is_lost};
@@ -91,7 +94,7 @@ impl Fs {
 struct Doubt {
     ino: Ino,
     place: InodePlace,
-    /// The number of the line that has to stand, as its view says; none where the view is behind.
+    /// The number of the line that has to stand, as its view says; none where the view is behind, or there is none.
     owed: Option<u64>,
 }
 
@@ -131,7 +134,32 @@ fn compare(pm: &Pm, arena: &Arena) -> Result<Option<Vec<Doubt>>> {
     if is_same && is_owed {
         is_same = is_recorded(pm, arena, &pool, &doubts)?;
     }
+    if is_same && failed_slots(arena) != 0 {
+        add_unloaded(pm, arena, &pool, &mut doubts)?;
+    }
     Ok(is_same.then_some(doubts))
+}
+
+/// Adds the inodes in slots that have failed of which records speak, and no view: where a line was lost only the record
+/// says so, and its lane is used for others once the slots are back.
+fn add_unloaded(pm: &Pm, arena: &Arena, pool: &Pool, doubts: &mut Vec<Doubt>) -> Result<()> {
+    let (_, inodes, views) = tables(arena);
+    let journal = Journal::read(pm, pool.seed, &lane_pages(pm, pool.superblock.lane_count)?)?;
+    let named: BTreeSet<Ino> = journal.records.iter().flat_map(Record::inos).collect();
+    let known: BTreeSet<Ino> = doubts.iter().map(|doubt| doubt.ino).collect();
+    for ino in named.difference(&known).copied() {
+        let Some(addr) = inodes.addr(arena, ino)?.filter(|addr| is_lost(arena, *addr)) else {
+            continue;
+        };
+        if let Some(view) = views.find(arena, ino)? {
+            let lock = arena.word(view.lock_off())?.load(Ordering::Acquire);
+            if view.kind().is_some() || Owner::of_lock_word(lock).is_some() {
+                continue;
+            }
+        }
+        doubts.push(Doubt { ino, place: InodePlace::new(pool.seed, ino, addr), owed: None });
+    }
+    Ok(())
 }
 
 /// Whether the lines that were lost are those that recovery would take from records.
@@ -146,7 +174,11 @@ fn is_recorded(pm: &Pm, arena: &Arena, pool: &Pool, doubts: &[Doubt]) -> Result<
     journal.keep_naming(&doubts.iter().map(|doubt| doubt.ino).collect());
     journal.judge(pm, pool.seed, pool.state.session, &place)?;
     for Doubt { ino, place, owed } in doubts {
-        let standing = standing::decide(pm, Some(pool.state.session), &journal, *ino, place)?;
+        let standing = match standing::decide(pm, Some(pool.state.session), &journal, *ino, place) {
+            // One that is damaged says nothing of the others.
+            Err(Error::Damaged { .. }) => continue,
+            standing => standing?,
+        };
         let stands = standing.map(|standing| standing.line.op_seq);
         if owed.is_some() && *owed != stands {
             return Ok(false);
@@ -163,8 +195,8 @@ fn end_doubts(pm: &Pm, arena: &Arena, doubts: &[Doubt]) -> Result<()> {
         let addr = inodes.addr(arena, ino)?.ok_or(Error::Stale)?;
         Ok(InodePlace::new(pool.seed, ino, addr))
     };
-    let views = doubts.iter().map(|doubt| views.find(arena, doubt.ino));
-    let views = views.filter_map(Result::transpose).collect::<Result<_>>()?;
+    let inodes = doubts.iter().map(|doubt| Ok((doubt.ino, views.find(arena, doubt.ino)?)));
+    let inodes = inodes.collect::<Result<Vec<_>>>()?;
     let judged = JudgedPool {
         pm,
         seed: pool.seed,
@@ -172,5 +204,5 @@ fn end_doubts(pm: &Pm, arena: &Arena, doubts: &[Doubt]) -> Result<()> {
         lanes: pool.superblock.lane_count,
         place: &place,
     };
-    judged.settle_views(arena, views)
+    judged.settle_views(arena, &inodes)
 }

@@ -55,6 +55,21 @@ struct HeldInode<'a> {
     standing: Option<Standing>,
 }
 
+/// An inode that is to be judged, and its view, where it has one.
+struct AskedInode<'a> {
+    ino: Ino,
+    place: InodePlace,
+    view: Option<&'a View<'a>>,
+}
+
+/// What becomes of inodes of which nothing can be told.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum WhatIsDamaged {
+    /// Nothing is judged then.
+    Refuses,
+    Stays,
+}
+
 /// What a dead operation had locked.
 struct Holdings<'a> {
     inodes: Vec<HeldInode<'a>>,
@@ -95,64 +110,74 @@ pub(crate) struct JudgedPool<'a> {
 }
 
 impl JudgedPool<'_> {
-    /// Judges inodes that nobody has locked, and nobody can come to, as those of an operation that died. Their views
-    /// are dropped. It can be repeated until then.
-    pub(crate) fn settle_views(&self, arena: &Arena, views: Vec<View<'_>>) -> Result<()> {
-        let mut holdings = Holdings { inodes: Vec::new(), lanes: Vec::new() };
-        for view in views {
-            let ino = view.ino();
-            let place = (self.place)(ino)?;
-            holdings.inodes.push(HeldInode { ino, view, place, standing: None });
-        }
-        self.decide(&mut holdings, &[])?;
+    /// Judges inodes that nobody has locked, and nobody can come to, as those of an operation that died; those that are
+    /// damaged stay as they are. The views that they have are dropped. It can be repeated until then.
+    pub(crate) fn settle_views(
+        &self,
+        arena: &Arena,
+        inodes: &[(Ino, Option<View<'_>>)],
+    ) -> Result<()> {
+        let asked = inodes.iter().map(|(ino, view)| {
+            Ok(AskedInode { ino: *ino, place: (self.place)(*ino)?, view: view.as_ref() })
+        });
+        self.decide(&asked.collect::<Result<Vec<_>>>()?, &[], &[], WhatIsDamaged::Stays)?;
         // What failed meanwhile need not have the certificates: with the views the next try asks the same again.
         nothing_lost(self.pm, Health::default())?;
-        holdings.inodes.iter().try_for_each(|held| load::forget(arena, &held.view))
+        inodes
+            .iter()
+            .filter_map(|(_, view)| view.as_ref())
+            .try_for_each(|view| load::forget(arena, view))
     }
 
     /// Decides what stands of each inode, makes it durable, and ends what does not stand.
-    fn decide(&self, holdings: &mut Holdings<'_>, commits: &[Commit]) -> Result<LoggedPages> {
-        let inos: BTreeSet<Ino> = holdings.inodes.iter().map(|held| held.ino).collect();
+    fn decide(
+        &self,
+        inodes: &[AskedInode<'_>],
+        lanes: &[Lane<'_>],
+        commits: &[Commit],
+        damaged: WhatIsDamaged,
+    ) -> Result<(Vec<Option<Standing>>, LoggedPages)> {
+        let inos: BTreeSet<Ino> = inodes.iter().map(|inode| inode.ino).collect();
         let pm = self.pm;
         let (mut logged, mut owed) = (LoggedPages::default(), Vec::new());
+        let mut standings = Vec::new();
         if inos.is_empty() {
-            return Ok(logged);
+            return Ok((standings, logged));
         }
-        let lanes = lane_pages(pm, self.lanes)?;
-        let mut journal = Journal::read(pm, self.seed, &lanes)?;
+        let mut journal = Journal::read(pm, self.seed, &lane_pages(pm, self.lanes)?)?;
         journal.keep_naming(&inos);
         journal.judge(pm, self.seed, self.session, &|ino| (self.place)(ino).ok())?;
         let mut pending = journal.write_back(pm, self.session);
-        for held in &mut holdings.inodes {
-            held.standing =
-                standing::decide(pm, Some(self.session), &journal, held.ino, &held.place)?;
+        for inode in inodes {
+            let (standing, accepted) = match self.judge(&journal, inode, commits) {
+                Err(Error::Damaged { .. }) if damaged == WhatIsDamaged::Stays => (None, None),
+                judged => judged?,
+            };
             if !seeded::is_on(Bug::SettledNotFlushed) {
-                let range = pm.write_back_range(held.place.addr, INODE_SIZE, Purpose::Inode);
+                let range = pm.write_back_range(inode.place.addr, INODE_SIZE, Purpose::Inode);
                 pending = pending.and(range);
             }
-            let Some(standing) = held.standing.as_ref().filter(|_| held.has_log()) else {
-                continue;
-            };
-            let commit = held.commit(commits);
-            let accepted =
-                AcceptedLog::read(pm, self.seed, held.ino, &held.place, standing, commit)?;
-            pending = pending.and(accepted.pending);
-            logged.named.extend(accepted.pages);
-            let released = accepted.released.into_iter();
-            logged.released.extend(released.filter(|_| held.may_release()));
-            if !accepted.owed.is_empty() {
-                for at in standing.torn_lines(&held.place) {
-                    pending = pending.and(pm.stream_zero(at, LINE, Purpose::Commit));
+            if let (Some(standing), Some(accepted)) = (&standing, accepted) {
+                pending = pending.and(accepted.pending);
+                logged.named.extend(accepted.pages);
+                let released = accepted.released.into_iter();
+                logged.released.extend(released.filter(|_| inode.may_release()));
+                if !accepted.owed.is_empty() {
+                    for at in standing.torn_lines(&inode.place) {
+                        pending = pending.and(pm.stream_zero(at, LINE, Purpose::Commit));
+                    }
                 }
+                owed.extend(accepted.owed);
             }
-            owed.extend(accepted.owed);
+            standings.push(standing);
         }
-        for record in journal.records.iter().filter(|record| !record.good) {
+        let rejected = journal.records.iter().filter(|record| record.is_judged());
+        for record in rejected.filter(|record| !record.good) {
             let zeroed = pm.stream_zero(record.at, JOURNAL_RECORD_BYTES as u64, Purpose::Journal);
             pending = pending.and(zeroed);
         }
         // A record that its client died in the middle of: as a power cut's, in recovery.
-        for page in holdings.lanes.iter().map(|lane| lane.journal().0) {
+        for page in lanes.iter().map(|lane| lane.journal().0) {
             let is_own =
                 |at: &&PmAddr| at.slot() == page.slot() && at.byte() / PAGE == page.byte() / PAGE;
             for at in journal.torn.iter().filter(is_own) {
@@ -171,17 +196,33 @@ impl JudgedPool<'_> {
             pm.fence(pending.and(stored)).end();
         }
         let mut pending = Flushed::none();
-        for held in &holdings.inodes {
-            let Some(standing) = &held.standing else { continue };
+        for (inode, standing) in inodes.iter().zip(&standings) {
+            let Some(standing) = standing else { continue };
             for (slot, line) in COMMIT_OFFSETS.iter().zip(standing.install) {
                 let Some(line) = line else { continue };
-                let line = line.encode(held.place.seed);
-                pending =
-                    pending.and(pm.stream(held.place.addr.add(*slot), &line, Purpose::Commit));
+                let (at, line) = (inode.place.addr.add(*slot), line.encode(inode.place.seed));
+                pending = pending.and(pm.stream(at, &line, Purpose::Commit));
             }
         }
         pm.fence(pending).end();
-        Ok(logged)
+        Ok((standings, logged))
+    }
+
+    /// What stands of an inode, and what its log comes to where that may be read.
+    fn judge(
+        &self,
+        journal: &Journal,
+        inode: &AskedInode<'_>,
+        commits: &[Commit],
+    ) -> Result<(Option<Standing>, Option<AcceptedLog>)> {
+        let AskedInode { ino, place, .. } = inode;
+        let standing = standing::decide(self.pm, Some(self.session), journal, *ino, place)?;
+        let logged = standing.as_ref().filter(|_| inode.has_log(standing.as_ref()));
+        let commit = inode.commit(commits);
+        let accepted = logged
+            .map(|standing| AcceptedLog::read(self.pm, self.seed, *ino, place, standing, commit));
+        let accepted = accepted.transpose()?;
+        Ok((standing, accepted))
     }
 }
 
@@ -407,7 +448,13 @@ impl Fs {
             lanes: self.allocator.lane_count(),
             place: &place,
         };
-        pool.decide(holdings, commits)
+        let asked: Vec<_> = holdings.inodes.iter().map(HeldInode::asked).collect();
+        let (standings, logged) =
+            pool.decide(&asked, &holdings.lanes, commits, WhatIsDamaged::Refuses)?;
+        for (held, standing) in holdings.inodes.iter_mut().zip(standings) {
+            held.standing = standing;
+        }
+        Ok(logged)
     }
 
     /// Ends a write to the buffer: it is carried out where it has happened, else its blocks are free. So are
@@ -509,6 +556,21 @@ impl Fs {
 }
 
 impl HeldInode<'_> {
+    fn asked(&self) -> AskedInode<'_> {
+        AskedInode { ino: self.ino, place: self.place, view: Some(&self.view) }
+    }
+
+    fn holds(&self) -> u64 {
+        self.asked().holds()
+    }
+
+    /// As [`AskedInode::has_log`].
+    fn has_log(&self) -> bool {
+        self.asked().has_log(self.standing.as_ref())
+    }
+}
+
+impl AskedInode<'_> {
     /// The number of the commit of this inode whose pages the operation had not begun to give back.
     fn commit(&self, commits: &[Commit]) -> Option<u64> {
         let mut commits = commits.iter();
@@ -518,17 +580,16 @@ impl HeldInode<'_> {
     /// Whether pages that are not the inode's any more may be used elsewhere: not where others have them
     /// mapped.
     fn may_release(&self) -> bool {
-        !self.view.is_dax() && !self.view.has_parked()
+        !self.view.is_some_and(|view| view.is_dax() || view.has_parked())
     }
 
     fn holds(&self) -> u64 {
-        self.view.holds().load(Ordering::Relaxed)
+        self.view.map_or(0, |view| view.holds().load(Ordering::Relaxed))
     }
 
     /// Whether its log may be read: that of an inode without names and holds may be used elsewhere.
-    fn has_log(&self) -> bool {
-        let nlink = self.standing.as_ref().map_or(0, |standing| standing.line.nlink);
-        nlink > 0 || (self.standing.is_some() && self.holds() > 0)
+    fn has_log(&self, standing: Option<&Standing>) -> bool {
+        standing.is_some_and(|standing| standing.line.nlink > 0 || self.holds() > 0)
     }
 }
 

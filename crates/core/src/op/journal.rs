@@ -44,6 +44,11 @@ pub(crate) struct Record {
 }
 
 impl Record {
+    /// Whether it is known if it counts.
+    pub(crate) fn is_judged(&self) -> bool {
+        self.doubt.is_none()
+    }
+
     /// The inodes that it speaks of.
     pub(crate) fn inos(&self) -> impl Iterator<Item = Ino> {
         self.body.lines.iter().map(|(ino, _)| *ino)
