@@ -64,6 +64,12 @@ pub(crate) fn held_pages(arena: &Arena, off: Off) -> Result<u64> {
     Ok(words[EXTENT_PAGES].load(Ordering::Relaxed) + batch)
 }
 
+/// The page of a lane's journal, which stays, read without its lock.
+pub(crate) fn journal_page(arena: &Arena, off: Off) -> Result<PmAddr> {
+    let words = arena.block::<LANE_WORDS>(off)?;
+    Ok(PmAddr::from_raw(words[PAGE_ADDR].load(Ordering::Relaxed)))
+}
+
 impl<'a> Lane<'a> {
     pub(crate) fn new(
         arena: &'a Arena,

@@ -49,6 +49,18 @@ const LEAST_EXTENT_PAGES: u64 = 16;
 /// Extents that a lane gathers before they go back to the bitmap.
 pub(crate) const BATCH: usize = 64;
 
+/// How often one who has a lane looks for another one that others have.
+const SECOND_LANE_TRIES: u32 = 1 << 14;
+
+/// What was found of lanes for a journal's record.
+enum Sought<'a> {
+    Found(Lane<'a>),
+    /// Others have some, which may be as good.
+    Held,
+    /// All have lost something.
+    Lost,
+}
+
 /// What pages are wanted for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Need {
@@ -303,16 +315,50 @@ impl Allocator {
         op: &'a Op<'_>,
         hint: u32,
     ) -> Result<Lane<'a>> {
-        let lane = self.lane(arena, op, hint)?;
-        let Some(first) = self.lost_of_lane(arena, &lane) else { return Ok(lane) };
-        drop(lane);
+        let refused = match self.lane(arena, op, hint) {
+            Ok(lane) => match self.lost_of_lane(arena, &lane) {
+                Some(lost) => Error::Lost(lost),
+                None => return Ok(lane),
+            },
+            Err(error) if self.lost_slots(arena) == 0 => return Err(error),
+            Err(error) => error,
+        };
+        // Who waits may do so for one who has died, and can't be settled for as long as a slot is lost.
+        if let Sought::Found(lane) = self.seek_journal_lane(arena, op, hint)? {
+            return Ok(lane);
+        }
         for index in 0..self.lane_count {
-            let lane = self.lock_lane(arena, op, hint.wrapping_add(index))?;
+            let Ok(lane) = self.lock_lane(arena, op, hint.wrapping_add(index)) else { continue };
             if self.lost_of_lane(arena, &lane).is_none() {
                 return Ok(lane);
             }
         }
-        Err(Error::Lost(first))
+        Err(refused)
+    }
+
+    /// Looks at all lanes once for one that nobody has and that has lost nothing.
+    fn seek_journal_lane<'a>(
+        &self,
+        arena: &'a Arena,
+        op: &'a Op<'_>,
+        hint: u32,
+    ) -> Result<Sought<'a>> {
+        let mut sought = Sought::Lost;
+        for step in 0..self.lane_count {
+            let (index, off) = self.lane_at(hint.wrapping_add(step));
+            if self.is_lost(arena, lane::journal_page(arena, off)?) {
+                continue;
+            }
+            let Some(guard) = op.try_lock(off)? else {
+                sought = Sought::Held;
+                continue;
+            };
+            let lane = Lane::new(arena, index, off, guard)?;
+            if self.lost_of_lane(arena, &lane).is_none() {
+                return Ok(Sought::Found(lane));
+            }
+        }
+        Ok(sought)
     }
 
     /// What a lane's journal has lost: its place, or a line that its last record stands for.
@@ -326,24 +372,20 @@ impl Allocator {
     }
 
     /// As [`Self::journal_lane`], for one who has a lane, and so waits for no other one for ever; none where there is
-    /// none, or others have them all.
+    /// none, or others keep them all.
     pub(crate) fn second_journal_lane<'a>(
         &self,
         arena: &'a Arena,
         op: &'a Op<'_>,
         hint: u32,
     ) -> Option<Lane<'a>> {
-        // Rounds over all lanes.
-        for _ in 0..1 << 14 {
-            for step in 0..self.lane_count {
-                let (index, off) = self.lane_at(hint.wrapping_add(step));
-                let Some(guard) = op.try_lock(off).ok()? else { continue };
-                let lane = Lane::new(arena, index, off, guard).ok()?;
-                if self.lost_of_lane(arena, &lane).is_none() {
-                    return Some(lane);
-                }
+        for _ in 0..SECOND_LANE_TRIES {
+            match self.seek_journal_lane(arena, op, hint).ok()? {
+                Sought::Found(lane) => return Some(lane),
+                Sought::Lost => return None,
+                // Its journal's place is there, so that its owner seeks no further lane, and gives it up soon.
+                Sought::Held => std::thread::yield_now(),
             }
-            std::hint::spin_loop();
         }
         None
     }
