@@ -42,7 +42,7 @@ const SHARED: &[Shared] = &[
             "crates/pm/src/device/model.rs",
             "crates/pm/src/purpose.rs",
         ],
-        fingerprint: 0x7378_2f55_24d2_89b9,
+        fingerprint: 0x7c1d_12ad_5d55_b07b,
     },
 ];
 

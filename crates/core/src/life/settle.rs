@@ -144,15 +144,10 @@ impl JudgedPool<'_> {
         if inos.is_empty() {
             return Ok((standings, logged));
         }
-        let mut journal = Journal::read(pm, self.seed, &lane_pages(pm, self.lanes)?)?;
-        journal.keep_naming(&inos);
-        journal.judge(pm, self.seed, self.session, &|ino| (self.place)(ino).ok())?;
+        let journal = self.journal_of(&inos)?;
         let mut pending = journal.write_back(pm, self.session);
         for inode in inodes {
-            let (standing, accepted) = match self.judge(&journal, inode, commits) {
-                Err(Error::Damaged { .. }) if damaged == WhatIsDamaged::Stays => (None, None),
-                judged => judged?,
-            };
+            let (standing, accepted) = self.judge(&journal, inode, commits, damaged)?;
             if !seeded::is_on(Bug::SettledNotFlushed) {
                 let range = pm.write_back_range(inode.place.addr, INODE_SIZE, Purpose::Inode);
                 pending = pending.and(range);
@@ -208,8 +203,30 @@ impl JudgedPool<'_> {
         Ok((standings, logged))
     }
 
-    /// What stands of an inode, and what its log comes to where that may be read.
+    /// The records that name these inodes, judged.
+    fn journal_of(&self, inos: &BTreeSet<Ino>) -> Result<Journal> {
+        let mut journal = Journal::read(self.pm, self.seed, &lane_pages(self.pm, self.lanes)?)?;
+        journal.keep_naming(inos);
+        journal.judge(self.pm, self.seed, self.session, &|ino| (self.place)(ino).ok())?;
+        Ok(journal)
+    }
+
+    /// As [`JudgedPool::judge_sound`]; nothing of an inode that is damaged, and stays.
     fn judge(
+        &self,
+        journal: &Journal,
+        inode: &AskedInode<'_>,
+        commits: &[Commit],
+        damaged: WhatIsDamaged,
+    ) -> Result<(Option<Standing>, Option<AcceptedLog>)> {
+        match self.judge_sound(journal, inode, commits) {
+            Err(Error::Damaged { .. }) if damaged == WhatIsDamaged::Stays => Ok((None, None)),
+            judged => judged,
+        }
+    }
+
+    /// What stands of an inode, and what its log comes to where that may be read.
+    fn judge_sound(
         &self,
         journal: &Journal,
         inode: &AskedInode<'_>,

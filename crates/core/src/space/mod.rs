@@ -50,10 +50,10 @@ const LEAST_EXTENT_PAGES: u64 = 16;
 pub(crate) const BATCH: usize = 64;
 
 /// How often one who has a lane looks for another one that others have.
-const SECOND_LANE_TRIES: u32 = 1 << 14;
+const SECOND_LANE_TRIES: u32 = 1 << 18;
 
 /// What was found of lanes for a journal's record.
-enum Sought<'a> {
+enum FoundLane<'a> {
     Found(Lane<'a>),
     /// Others have some, which may be as good.
     Held,
@@ -324,7 +324,7 @@ impl Allocator {
             Err(error) => error,
         };
         // Who waits may do so for one who has died, and can't be settled for as long as a slot is lost.
-        if let Sought::Found(lane) = self.seek_journal_lane(arena, op, hint)? {
+        if let FoundLane::Found(lane) = self.seek_journal_lane(arena, op, hint)? {
             return Ok(lane);
         }
         for index in 0..self.lane_count {
@@ -342,23 +342,23 @@ impl Allocator {
         arena: &'a Arena,
         op: &'a Op<'_>,
         hint: u32,
-    ) -> Result<Sought<'a>> {
-        let mut sought = Sought::Lost;
+    ) -> Result<FoundLane<'a>> {
+        let mut found = FoundLane::Lost;
         for step in 0..self.lane_count {
             let (index, off) = self.lane_at(hint.wrapping_add(step));
             if self.is_lost(arena, lane::journal_page(arena, off)?) {
                 continue;
             }
             let Some(guard) = op.try_lock(off)? else {
-                sought = Sought::Held;
+                found = FoundLane::Held;
                 continue;
             };
             let lane = Lane::new(arena, index, off, guard)?;
             if self.lost_of_lane(arena, &lane).is_none() {
-                return Ok(Sought::Found(lane));
+                return Ok(FoundLane::Found(lane));
             }
         }
-        Ok(sought)
+        Ok(found)
     }
 
     /// What a lane's journal has lost: its place, or a line that its last record stands for.
@@ -381,10 +381,10 @@ impl Allocator {
     ) -> Option<Lane<'a>> {
         for _ in 0..SECOND_LANE_TRIES {
             match self.seek_journal_lane(arena, op, hint).ok()? {
-                Sought::Found(lane) => return Some(lane),
-                Sought::Lost => return None,
+                FoundLane::Found(lane) => return Some(lane),
+                FoundLane::Lost => return None,
                 // Its journal's place is there, so that its owner seeks no further lane, and gives it up soon.
-                Sought::Held => std::thread::yield_now(),
+                FoundLane::Held => std::hint::spin_loop(),
             }
         }
         None

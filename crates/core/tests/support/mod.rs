@@ -1,4 +1,8 @@
 //! Pools in plain memory, and the file system on them.
+//!
+//! What comes in is a test's wish: slots' lengths, options, an event at which a client stops ([`stop`]) or a slot fails
+//! ([`failing`]). The tests of this folder's parent call it, each a part. What a test promises is never judged here, but
+//! that a check of a pool finds nothing.
 
 #![allow(
     dead_code,
