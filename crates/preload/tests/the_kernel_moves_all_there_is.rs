@@ -17,6 +17,8 @@ promises! {
     nothing_is_sent_to_what_takes_nothing: runs_with_the_daemon nowhere;
     /// A pipe that was opened to append was refused, as a file is.
     a_pipe_has_no_end_to_append_to: maps_own_pages appended;
+    /// Of a file elsewhere that is open with `O_DIRECT` the buffer has to lie on a page: it was EINVAL.
+    files_that_want_whole_pages_are_sent_them: runs_with_the_daemon aligned;
 }
 
 mod tasks {
@@ -105,5 +107,28 @@ mod tasks {
         let mut got = [0; 4];
         out.read_exact(&mut got).unwrap();
         assert_eq!(&got, b"sent");
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn aligned() {
+        const PAGES: usize = 64 << 10;
+        let (file, name) = (open_new("file"), tempfile::NamedTempFile::new().unwrap());
+        file.write_all_at(&[7; PAGES], 0).unwrap();
+        let open = OpenOptions::new().read(true).write(true).custom_flags(libc::O_DIRECT).clone();
+        let Ok(whole) = open.open(name.path()) else {
+            println!("skipped: aligned: {} takes no O_DIRECT", name.path().display());
+            return;
+        };
+        let copy = open_new("copy");
+        for (from, to) in [(&file, &whole), (&whole, &copy)] {
+            let mut at = 0;
+            let sent =
+                unsafe { libc::sendfile(to.as_raw_fd(), from.as_raw_fd(), &raw mut at, PAGES) };
+            assert_eq!(usize::try_from(sent), Ok(PAGES), "{}", Error::last_os_error());
+        }
+        let mut got = vec![0; PAGES];
+        copy.read_exact_at(&mut got, 0).unwrap();
+        assert!(got == [7; PAGES]);
     }
 }

@@ -81,6 +81,10 @@ impl Foreign {
         self.kind == libc::S_IFREG
     }
 
+    fn is_aligned(&self) -> bool {
+        self.is_regular() && self.flags & libc::O_DIRECT != 0
+    }
+
     fn reads(&self) -> bool {
         self.flags & libc::O_ACCMODE != libc::O_WRONLY
     }
@@ -296,6 +300,10 @@ fn send(args: &Args) -> Served {
         None => Foreign::of(descriptor(fd)),
     };
     let (other_source, other_target) = (foreign(&source, from), foreign(&target, out));
+    // What it takes without its pages is to be aligned, as the kernel does it.
+    if [&other_source, &other_target].into_iter().flatten().any(Foreign::is_aligned) {
+        return None;
+    }
     let is_served = match (&source, &other_source) {
         (Some(source), _) => {
             let is_file = other_target.as_ref().is_some_and(Foreign::is_regular);
@@ -432,9 +440,11 @@ impl Out<'_> {
                 let is_its = now == Some(target.description.index);
                 Some(if is_its { written::by_kernel(*fd, bytes) } else { RESTART })
             }),
-            Self::File(other) => Some(quiet::outside(|| match other.is_there() {
-                true => sys!(libc::SYS_write, other.fd, bytes.as_ptr(), bytes.len()),
-                false => RESTART,
+            Self::File(other) => Some(quiet::outside(|| {
+                if !other.is_there() {
+                    return RESTART;
+                }
+                sys!(libc::SYS_write, other.fd, bytes.as_ptr(), bytes.len())
             })),
             Self::Stream(other, waits) => send_all(other, *waits, bytes),
         }
