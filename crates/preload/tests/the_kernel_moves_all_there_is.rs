@@ -114,7 +114,8 @@ mod tasks {
     fn aligned() {
         const PAGES: usize = 64 << 10;
         let (file, name) = (open_new("file"), tempfile::NamedTempFile::new().unwrap());
-        file.write_all_at(&[7; PAGES], 0).unwrap();
+        let bytes = vec![7; PAGES];
+        file.write_all_at(&bytes, 0).unwrap();
         let open = OpenOptions::new().read(true).write(true).custom_flags(libc::O_DIRECT).clone();
         let Ok(whole) = open.open(name.path()) else {
             println!("skipped: aligned: {} takes no O_DIRECT", name.path().display());
@@ -129,6 +130,6 @@ mod tasks {
         }
         let mut got = vec![0; PAGES];
         copy.read_exact_at(&mut got, 0).unwrap();
-        assert!(got == [7; PAGES]);
+        assert!(got == bytes);
     }
 }
