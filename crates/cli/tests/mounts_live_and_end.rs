@@ -111,6 +111,21 @@ fn a_pool_is_mounted_on_two_directories() {
     fs::remove_dir(&other).unwrap();
 }
 
+/// The second directory stayed, as a dead mount.
+#[test]
+fn a_signal_takes_a_pool_from_both_directories() {
+    let Some(scratch) = Scratch::for_mount("a_signal_takes_a_pool_from_both") else { return };
+    let (slot, dir, other) = (scratch.pool(), scratch.dir(), scratch.slot("other"));
+    fs::create_dir(&other).unwrap();
+    novale(&["mount", &slot, &dir]).ok();
+    novale(&["mount", &slot, &other]).ok();
+    assert!(ends(signal_daemon(&slot, Signal::TERM)));
+    // Neither of them is mounted, nor dead.
+    fs::remove_dir(&other).unwrap();
+    assert!(!scratch.is_mounted());
+    assert_eq!(facts(&slot)["clean"], true);
+}
+
 /// With `-o direct` a second daemon served the second directory: locks did not count between the two, and what was
 /// written in the one to a file that was mapped in the other was lost.
 #[test]

@@ -109,9 +109,15 @@ impl Mounted {
         Ok(ask("novale-ask", limit, is_cut)?.unwrap_or(false))
     }
 
-    /// Takes the mount out of the tree; files that are open there stay usable. No error when it is
-    /// out already.
+    /// Takes the mount out of the tree, and the other directories that show all of it with it, as far as nothing hides
+    /// them; files that are open there stay usable. No error when it is out already.
     pub(crate) fn detach(&self) -> Result<(), MountError> {
+        let table = MountTable::read().map_err(MountError::Device)?;
+        let others = table.all_whole(self.device).filter(|entry| entry.target != self.target);
+        for entry in others.filter(|_| privileged()) {
+            // Best effort: it is dead from now on, as a bind mount of a part is.
+            detach(&entry.target, self.device).unwrap_or_default();
+        }
         if !self.is_there().map_err(MountError::Device)? {
             return Ok(());
         }

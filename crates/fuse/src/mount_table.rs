@@ -122,8 +122,14 @@ impl MountTable {
     /// The oldest mount of all of a file system, and not of a part of it.
     #[must_use]
     pub fn whole(&self, device: (u32, u32)) -> Option<&MountEntry> {
-        let whole = |entry: &&MountEntry| entry.device == device && entry.root == Path::new("/");
-        self.entries.iter().find(whole)
+        self.all_whole(device).next()
+    }
+
+    /// All mounts of all of a file system, oldest first.
+    pub(crate) fn all_whole(&self, device: (u32, u32)) -> impl Iterator<Item = &MountEntry> {
+        let whole =
+            move |entry: &&MountEntry| entry.device == device && entry.root == Path::new("/");
+        self.entries.iter().filter(whole)
     }
 
     /// All mounts of a type, oldest first.
