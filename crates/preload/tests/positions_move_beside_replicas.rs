@@ -1,5 +1,5 @@
 //! Promise: under `novale run --map=atomic` what the kernel writes for the process by a position that it shares shows in
-//! its mappings, and what is stored elsewhere stays, whatever another thread does to that position.
+//! its mappings.
 
 #![allow(clippy::unwrap_used, reason = "tests stop at what fails")]
 #![allow(unsafe_code, reason = "calls that std has no form of")]
@@ -31,10 +31,10 @@ fn runs(name: &str) {
 }
 
 promises! {
-    /// Where another thread was about to move a position when a write by it began, that was not seen: what was stored
-    /// between the two places was lost where another process had written.
-    what_is_stored_stays_where_positions_move: runs moves_while_it_writes;
-    what_is_stored_stays_where_inherited_positions_move: runs hands_on;
+    /// It did not where another thread moved another position of the file's, and `msync` undid it.
+    what_is_written_beside_another_position_shows: runs moves_another;
+    /// Nor did what was copied from another place of the same file.
+    what_is_copied_within_a_file_shows: runs copies_within;
     /// A signal's handler that wrote to a file while a call waited for what it was to write took away where that was: it
     /// did not show over stored bytes, and `msync` undid it.
     what_is_written_around_a_handler_shows: runs is_interrupted;
@@ -43,10 +43,8 @@ promises! {
 mod tasks {
     use std::fs::{self, File};
     use std::io::{Read, Write};
-    use std::mem::ManuallyDrop;
-    use std::os::fd::{AsRawFd, FromRawFd};
+    use std::os::fd::AsRawFd;
     use std::os::unix::fs::FileExt;
-    use std::os::unix::process::parent_id;
     use std::path::PathBuf;
     use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
@@ -97,81 +95,49 @@ mod tasks {
         assert_eq!(unsafe { libc::lseek(file.as_raw_fd(), to, libc::SEEK_SET) }, to);
     }
 
-    /// A word that children share.
-    fn shared_flag() -> &'static AtomicBool {
-        let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
-        let flags = flags | libc::MAP_ANONYMOUS;
-        let at = unsafe { libc::mmap(std::ptr::null_mut(), PAGE, access, flags, -1, 0) };
-        assert_ne!(at, libc::MAP_FAILED);
-        unsafe { AtomicBool::from_ptr(at.cast()) }
-    }
-
-    /// Has a child write other bytes all the time to a place of a file.
-    fn while_another_writes(file: &File, at: u64, work: impl FnOnce()) {
-        let (is_over, parent) = (shared_flag(), std::process::id());
-        let child = unsafe { libc::fork() };
-        if child == 0 {
-            let goes_on = |_: &u8| !is_over.load(Ordering::Relaxed) && parent_id() == parent;
-            let mut turns = (0..100).cycle().take_while(goes_on);
-            let is_good = turns.all(|turn| file.write_all_at(&[turn], at).is_ok());
-            unsafe { libc::_exit(i32::from(!is_good)) };
-        }
-        work();
-        is_over.store(true, Ordering::Relaxed);
-        assert_eq!(exits_with(child), 0);
-    }
-
-    /// Writes by a position that another thread moves on, over what is stored in between.
-    fn writes_while_it_moves(file: &File, moves_on: impl Fn() + Sync) {
-        let map = map(file, libc::MAP_SHARED, 2 * PAGE);
-        map[300] = b's';
+    #[test]
+    #[ignore = "a task of another test"]
+    fn moves_another() {
+        let (file, map) = mapped(2);
+        let other = File::open(path("file")).unwrap();
+        by_a_child(|| true);
         let is_over = AtomicBool::new(false);
-        let lost = std::thread::scope(|scope| {
+        let unseen = std::thread::scope(|scope| {
             scope.spawn(|| {
                 while !is_over.load(Ordering::Relaxed) {
-                    moves_on();
+                    (&other).read_exact(&mut [0; 350]).unwrap();
+                    seek(&other, 0);
                 }
             });
-            let is_lost = |turn: &usize| {
-                seek(file, 50);
-                let mut file = file;
-                file.write_all(&[u8::try_from(100 + turn % 100).unwrap(); 4]).unwrap();
-                map[300] != b's'
+            let is_unseen = |turn: &usize| {
+                let written = u8::try_from(turn % 100).unwrap();
+                map[100] = b's';
+                seek(&file, 100);
+                (&file).write_all(&[written]).unwrap();
+                map[100] != written
             };
-            let lost = (0..2000).find(is_lost);
+            let unseen = (0..2000).find(is_unseen);
             is_over.store(true, Ordering::Relaxed);
-            lost
+            unseen
         });
-        assert_eq!(lost, None);
-        let differs = |at: &usize| *at != 300 && map[*at] != byte(file, *at);
-        assert_eq!((0..2 * PAGE).find(differs), None);
+        assert_eq!(unseen, None);
+        publish(map);
+        assert_eq!(byte(&file, 100), map[100]);
     }
 
     #[test]
     #[ignore = "a task of another test"]
-    fn moves_while_it_writes() {
-        let (file, _) = mapped(2);
-        while_another_writes(&file, 300, || {
-            writes_while_it_moves(&file, || seek(&file, 400));
-            writes_while_it_moves(&file, || _ = (&file).read(&mut [0; 350]).unwrap());
-        });
-    }
-
-    #[test]
-    #[ignore = "a task of another test"]
-    fn hands_on() {
-        let (file, _) = mapped(2);
-        let mut task = std::process::Command::new(std::env::current_exe().unwrap());
-        task.args(["--exact", "tasks::has_inherited", "--ignored", "--nocapture"]);
-        task.stdin(file.try_clone().unwrap()).stderr(file.try_clone().unwrap());
-        while_another_writes(&file, 300, || assert!(task.status().unwrap().success()));
-    }
-
-    #[test]
-    #[ignore = "a task of another test"]
-    fn has_inherited() {
-        let [one, other] = [0, 2].map(|fd| ManuallyDrop::new(unsafe { File::from_raw_fd(fd) }));
-        writes_while_it_moves(&one, || seek(&other, 400));
+    fn copies_within() {
+        let (from, map) = mapped(2);
+        let to = File::options().write(true).open(path("file")).unwrap();
+        by_a_child(|| true);
+        map[100..103].fill(b's');
+        seek(&to, 100);
+        let (from_fd, fd, none) = (from.as_raw_fd(), to.as_raw_fd(), std::ptr::null_mut());
+        assert_eq!(unsafe { libc::copy_file_range(from_fd, none, fd, none, 4, 0) }, 4);
+        assert_eq!(map[100..104], [7; 4]);
+        publish(map);
+        assert_eq!(byte(&from, 100), 7);
     }
 
     static HANDLERS_FILE: AtomicI32 = AtomicI32::new(0);

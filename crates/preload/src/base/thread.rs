@@ -57,9 +57,8 @@ pub(crate) struct Thread {
     pub(crate) fault: [AtomicU64; 2],
     /// Signals of faults that the program has blocked ([`crate::process::masks`]).
     pub(crate) blocked: AtomicU64,
-    /// Where the kernel begins to write for the thread, after what it moves so and a count that tells whether that is so
-    /// still ([`crate::calls`]).
-    written_from: [AtomicU64; 3],
+    /// What the kernel moves as it writes for the thread, and from where on ([`crate::calls`]).
+    written_from: [AtomicU64; 2],
 }
 
 const _: () = {
@@ -181,11 +180,11 @@ impl Thread {
     }
 
     /// What is noted of where the kernel begins to write.
-    pub(crate) fn written_from(&self) -> [u64; 3] {
+    pub(crate) fn written_from(&self) -> [u64; 2] {
         self.written_from.each_ref().map(|word| word.load(Ordering::Relaxed))
     }
 
-    pub(crate) fn set_written_from(&self, note: [u64; 3]) {
+    pub(crate) fn set_written_from(&self, note: [u64; 2]) {
         let words = self.written_from.iter().zip(note);
         words.for_each(|(word, value)| word.store(value, Ordering::Relaxed));
     }

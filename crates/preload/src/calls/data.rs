@@ -104,7 +104,7 @@ impl File {
         let mut position = self.description.offset.lock();
         *position = to;
         if self.description.is(SHARED) {
-            written::set_position(self.fd, &self.description, to);
+            kernel::set_position(self.fd, &self.description, to.cast_signed());
         }
     }
 
@@ -403,7 +403,8 @@ fn write_file<'a>(
             } else if append {
                 // The position belongs to others too; where it does not count, it is only moved.
                 file.write(bytes, Target::End, durable).inspect(|written| {
-                    written::set_position(file.fd, &file.description, written.end);
+                    let end = written.end.cast_signed();
+                    kernel::set_position(file.fd, &file.description, end);
                 })
             } else {
                 return None;
@@ -667,7 +668,7 @@ pub(crate) fn lseek(args: &Args) -> Served {
         return None;
     }
     match novale_posix::sought(fs, description.ino(), *position, whence) {
-        Ok(to) if is_shared => written::set_position(descriptor(fd), &description, to),
+        Ok(to) if is_shared => kernel::set_position(descriptor(fd), &description, to.cast_signed()),
         Ok(to) => {
             *position = to;
             Some(to.cast_signed())
@@ -727,7 +728,6 @@ pub(crate) fn sync_range(args: &Args) -> Served {
 /// `ftruncate(fd, size)`.
 pub(crate) fn truncate(args: &Args) -> Served {
     let file = file(args[0])?;
-    let _moving = written::Moving::end(&file.description);
     let size = args[1];
     if !file.description.writes() || size > i64::MAX as u64 {
         return Some(fail(libc::EINVAL));

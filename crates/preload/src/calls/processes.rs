@@ -7,7 +7,6 @@ use crate::base::lock::Lock;
 use crate::base::sys::{Args, Outcome, Ret, Served, fail, sys};
 use crate::base::thread::{self, current};
 use crate::base::{guard, report};
-use crate::calls::written;
 use crate::fds::quiet::{self, BRIEFLY, PATIENCE, Quiet};
 use crate::fds::table::{self, SHARED};
 use crate::fds::{holds, kernel, locks};
@@ -196,7 +195,6 @@ fn fork(number: i64, args: &Args) -> Ret {
         numbers::after_fork();
         locks::after_fork();
         paths::after_fork();
-        written::after_fork();
         current().forget_ends();
         if is_parents {
             masks::forget_noted();

@@ -7,6 +7,8 @@
 //! reading would end that: there the bytes are moved here, and who has to wait is outside meanwhile, and hears of
 //! signals. What cannot work is refused, as it would be.
 
+use std::cell::Cell;
+
 use novale_core::{Error, Place};
 
 use crate::base::guard;
@@ -39,6 +41,8 @@ struct Foreign {
     kind: u32,
     device: u64,
     inode: u64,
+    /// When it was made, where that is known: an inode is used again.
+    born: (i64, u32),
     flags: i32,
     /// Another mount of a daemon's.
     is_fuse: bool,
@@ -48,8 +52,8 @@ struct Foreign {
 enum Out<'a> {
     /// A file of a mount, and its number.
     Ours(&'a mut File, u64),
-    /// A file of another file system.
-    File(Foreign),
+    /// A file of another file system, and its position.
+    File(Foreign, Cell<Ret>),
     /// What may wait for others, and whether it does.
     Stream(Foreign, bool),
 }
@@ -69,12 +73,13 @@ impl Foreign {
         let space = unsafe { space.assume_init() };
         let is_fuse = told == 0 && space.f_type == FUSE;
         let (kind, device, inode) = (found.st_mode & libc::S_IFMT, found.st_dev, found.st_ino);
-        Some(Self { fd, kind, device, inode, flags: flags as i32, is_fuse })
+        Some(Self { fd, kind, device, inode, born: born(fd), flags: flags as i32, is_fuse })
     }
 
     /// Whether the number leads to the same file still: another thread may have closed it, and opened another one.
     fn is_there(&self) -> bool {
-        stat(self.fd).is_some_and(|now| (now.st_dev, now.st_ino) == (self.device, self.inode))
+        let is_it = |now: libc::stat| (now.st_dev, now.st_ino) == (self.device, self.inode);
+        stat(self.fd).is_some_and(is_it) && born(self.fd) == self.born
     }
 
     fn is_regular(&self) -> bool {
@@ -91,7 +96,12 @@ impl Foreign {
 
     fn into_target<'a>(self) -> Out<'a> {
         let waits = self.flags & libc::O_NONBLOCK == 0;
-        if self.is_regular() { Out::File(self) } else { Out::Stream(self, waits) }
+        if self.is_regular() {
+            let at = Cell::new(position(self.fd));
+            Out::File(self, at)
+        } else {
+            Out::Stream(self, waits)
+        }
     }
 }
 
@@ -102,6 +112,20 @@ fn stat(fd: u64) -> Option<libc::stat> {
     }
     // SAFETY: zeroes are a valid value, which the kernel has filled.
     Some(unsafe { found.assume_init() })
+}
+
+fn born(fd: u64) -> (i64, u32) {
+    let mut found = std::mem::MaybeUninit::<libc::statx>::zeroed();
+    let (here, flags) = (c"".as_ptr(), libc::AT_EMPTY_PATH);
+    // What it does not tell stays zero.
+    sys!(libc::SYS_statx, fd, here, flags, libc::STATX_BTIME, found.as_mut_ptr());
+    // SAFETY: zeroes are a valid value, which the kernel may have filled.
+    let time = unsafe { found.assume_init() }.stx_btime;
+    (time.tv_sec, time.tv_nsec)
+}
+
+fn position(fd: u64) -> Ret {
+    sys!(libc::SYS_lseek, fd, 0, libc::SEEK_CUR)
 }
 
 /// What two files that bytes are to go between say to it, as the kernel looks at them for copies:
@@ -406,7 +430,7 @@ impl Out<'_> {
     fn renew(&mut self) -> bool {
         match self {
             Self::Ours(target, _) => target.renew().is_some(),
-            Self::File(_) | Self::Stream(..) => true,
+            Self::File(..) | Self::Stream(..) => true,
         }
     }
 
@@ -419,7 +443,7 @@ impl Out<'_> {
             }
             // A pipe has no other end to append to.
             Self::Stream(pipe, _) if pipe.kind == libc::S_IFIFO => pipe.flags & !libc::O_APPEND,
-            Self::File(other) | Self::Stream(other, _) => other.flags,
+            Self::File(other, _) | Self::Stream(other, _) => other.flags,
         };
         if flags & libc::O_ACCMODE == libc::O_RDONLY || flags & libc::O_PATH != 0 {
             return Some(fail(libc::EBADF));
@@ -440,11 +464,14 @@ impl Out<'_> {
                 let is_its = now == Some(target.description.index);
                 Some(if is_its { written::by_kernel(*fd, bytes) } else { RESTART })
             }),
-            Self::File(other) => Some(quiet::outside(|| {
-                if !other.is_there() {
+            Self::File(other, at) => Some(quiet::outside(|| {
+                // The same file may have been opened anew.
+                if !other.is_there() || position(other.fd) != at.get() {
                     return RESTART;
                 }
-                sys!(libc::SYS_write, other.fd, bytes.as_ptr(), bytes.len())
+                let put = sys!(libc::SYS_write, other.fd, bytes.as_ptr(), bytes.len());
+                at.set(at.get() + put.max(0));
+                put
             })),
             Self::Stream(other, waits) => send_all(other, *waits, bytes),
         }

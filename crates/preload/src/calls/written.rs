@@ -1,31 +1,24 @@
 //! What the kernel writes for this process to a file that it shows in replicas: whose position others have too, or
 //! whose length the kernel has to judge. The replicas show it before the call returns.
 //!
-//! Where such a call has written, its position tells as far as nobody else has moved that meanwhile. Otherwise the
-//! replicas show what the file has that they have not seen. What other processes move is not known.
+//! Where such a call has written, its position tells, from where it was before to where it is behind it. That it was
+//! moved otherwise meanwhile, by another thread or process, is not seen: a program that has it so does not know itself
+//! where it writes.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{Ordering, fence};
 
 use novale_core::{Fallocate, Fs};
 use novale_posix::fallocate_mode;
-use novale_posix::report::Why;
 
-use crate::base::sys::{Args, Ret, Served, sys};
+use crate::base::guard;
+use crate::base::sys::{Args, Ret, sys};
 use crate::base::thread::current;
-use crate::base::{guard, report};
-use crate::fds::table::{self, DIRECTORY, InUse, MAPPED};
-use crate::fds::{kernel, quiet};
+use crate::fds::quiet;
+use crate::fds::table::{self, DIRECTORY, InUse};
 use crate::maps::{self, Mode, replicas};
 use crate::mounts;
 use crate::paths::descriptor;
-
-const COUNTS: usize = 512;
-/// Counts, of each position and each file's end, the calls that move it otherwise than by what they write: those under
-/// way in the lower half, above it those that have ended. Few have a count in common.
-static MOVES: [AtomicU64; COUNTS] = [const { AtomicU64::new(0) }; COUNTS];
-const ENDED: u64 = 1 << 32;
-const UNDER_WAY: u64 = ENDED - 1;
 
 /// Where a call changes a file.
 #[derive(Clone, Copy)]
@@ -55,7 +48,7 @@ enum Moved {
 }
 
 impl Moved {
-    /// Of so many bytes, and what was moved from here to there; from nowhere where it may have been moved back as well.
+    /// Of so many bytes, and what was moved from here to there.
     fn of(bytes: u64, from: Option<u64>, to: Option<u64>) -> Self {
         let (Some(from), Some(to)) = (from, to) else { return Self::Anywhere };
         match to.checked_sub(from) {
@@ -71,44 +64,6 @@ fn moved_by(file: &InUse, place: Written) -> u64 {
     // By the file too: a position of the kernel's may have several descriptions here, one for each number it came by.
     let of_position = u64::from(matches!(place, Written::Position));
     (file.mount() as u64) << 48 | file.ino().get() << 1 | of_position
-}
-
-fn moves(moved: u64) -> &'static AtomicU64 {
-    static NONE: AtomicU64 = AtomicU64::new(0);
-    MOVES.get(moved as usize % COUNTS).unwrap_or(&NONE)
-}
-
-/// As long as there is one, a call moves a position that is shared, or a file's end, otherwise than by what it writes.
-pub(crate) struct Moving(&'static AtomicU64);
-
-impl Moving {
-    fn new(file: &InUse, place: Written) -> Self {
-        let moves = moves(moved_by(file, place));
-        moves.fetch_add(1, Ordering::SeqCst);
-        Self(moves)
-    }
-
-    pub(crate) fn end(file: &InUse) -> Self {
-        Self::new(file, Written::End)
-    }
-}
-
-impl Drop for Moving {
-    fn drop(&mut self) {
-        self.0.fetch_add(ENDED - 1, Ordering::SeqCst);
-    }
-}
-
-/// In the child of a fork: what other threads were moving ends in the parent.
-pub(crate) fn after_fork() {
-    let under_way = MOVES.iter().filter(|moves| moves.load(Ordering::Relaxed) & UNDER_WAY != 0);
-    under_way.for_each(|moves| moves.store(0, Ordering::Relaxed));
-}
-
-/// Moves a position that is shared.
-pub(crate) fn set_position(fd: i32, file: &InUse, to: u64) -> Option<Ret> {
-    let _moving = Moving::new(file, Written::Position);
-    kernel::set_position(fd, file, to.cast_signed())
 }
 
 /// The bytes of a file that `fallocate` changes: none where it only has room made.
@@ -162,45 +117,10 @@ fn now(fs: &Fs, (fd, file): (i32, &InUse), place: Written) -> Option<u64> {
     }
 }
 
-/// The descriptor by which a call moves a position otherwise than by what it writes, or a file's end, and which of them;
-/// and whether it may wait for others.
-fn mover(number: i64, args: &Args) -> Option<(i32, Written, bool)> {
-    let [first, second, third, fourth, _, flags] = *args;
-    let (fd, place, waits) = match number {
-        libc::SYS_lseek if (second, third as i32) == (0, libc::SEEK_CUR) => return None,
-        libc::SYS_read | libc::SYS_readv | libc::SYS_lseek => (first, Written::Position, false),
-        libc::SYS_preadv2 if fourth == u64::MAX => (first, Written::Position, false),
-        libc::SYS_pwritev2 if fourth == u64::MAX && flags & libc::RWF_APPEND as u64 != 0 => {
-            (first, Written::Position, false)
-        }
-        libc::SYS_copy_file_range if second == 0 => (first, Written::Position, false),
-        libc::SYS_splice if second == 0 => (first, Written::Position, true),
-        libc::SYS_sendfile if third == 0 => (second, Written::Position, true),
-        libc::SYS_ftruncate => (first, Written::End, false),
-        _ => return None,
-    };
-    Some((descriptor(fd), place, waits))
-}
-
 /// The file of a descriptor, where it may be shown in replicas.
 fn shown(fd: i32) -> Option<InUse> {
     let may_show = |file: &InUse| !file.is(DIRECTORY) && maps::mode(file.mount()) == Mode::Atomic;
     table::get(fd).filter(may_show)
-}
-
-/// Has the kernel make a call of the program's here, so that it is known how long it moves a position, or a file's end.
-/// Nothing for all other calls, and for those that may wait: these are known to have begun.
-pub(crate) fn moved(number: i64, args: &Args) -> Served {
-    let (fd, place, waits) = mover(number, args)?;
-    let file = shown(fd)?;
-    let _moving = Moving::new(&file, place);
-    if waits {
-        return None;
-    }
-    let why = if file.is(MAPPED) { Why::Mapped } else { Why::Shared };
-    report::because(report::noted().unwrap_or(why));
-    drop(file);
-    Some(made(number, args))
 }
 
 /// Whether the kernel writes by a call.
@@ -216,23 +136,21 @@ pub(crate) fn is_to_replicas(number: i64, args: &Args) -> bool {
     true
 }
 
-/// What a call of this thread moves as it writes, the count of that, and from where on; nothing where another call is
-/// moving it, or there is no replica: one that comes meanwhile has no older stores.
-fn start((fd, file): (i32, &InUse), place: Written) -> Option<[u64; 3]> {
+/// What a call of this thread moves as it writes, and from where on; nothing where there is no replica: one that comes
+/// meanwhile has no older stores.
+fn start((fd, file): (i32, &InUse), place: Written) -> Option<[u64; 2]> {
     if !maps::has_replicas() {
         return None;
     }
-    let moved = moved_by(file, place);
-    let counted = moves(moved).load(Ordering::SeqCst);
     let start = now(mounts::fs(file.mount())?, (fd, file), place)?;
-    (counted & UNDER_WAY == 0).then_some([moved, counted, start])
+    Some([moved_by(file, place), start])
 }
 
-/// From where on a call of this thread writes, as it was noted; nothing where that was moved since otherwise.
+/// From where on a call of this thread writes, as it was noted.
 fn noted(moved: u64) -> Option<u64> {
-    let [of, counted, from] = current().written_from();
-    current().set_written_from([0; 3]);
-    (of == moved && counted == moves(moved).load(Ordering::SeqCst)).then_some(from)
+    let [of, from] = current().written_from();
+    current().set_written_from([0; 2]);
+    (of == moved).then_some(from)
 }
 
 /// Has replicas show what the kernel has made of a call, so many bytes where it writes.
@@ -258,7 +176,6 @@ pub(crate) fn show(number: i64, args: &Args, bytes: u64) -> Option<()> {
             return Some(());
         }
         place @ (Written::Position | Written::End) => {
-            // Before the look at who has moved it.
             let to = now(fs, (fd, &file), place);
             match Moved::of(bytes, noted(moved_by(&file, place)), to) {
                 Moved::Over(range) => range,
@@ -279,16 +196,11 @@ pub(crate) fn show(number: i64, args: &Args, bytes: u64) -> Option<()> {
 
 /// Has the kernel write bytes of this library's where it has the position, and replicas show them.
 pub(crate) fn by_kernel(fd: u64, bytes: &[u8]) -> Ret {
-    made(libc::SYS_write, &[fd, bytes.as_ptr() as u64, bytes.len() as u64, 0, 0, 0])
-}
-
-/// Has the kernel make a call, and replicas show what it writes.
-fn made(number: i64, args: &Args) -> Ret {
-    let is_shown = is_to_replicas(number, args);
-    let [first, second, third, fourth, fifth, sixth] = *args;
-    let done = quiet::outside(|| sys!(number, first, second, third, fourth, fifth, sixth));
+    let args = [fd, bytes.as_ptr() as u64, bytes.len() as u64, 0, 0, 0];
+    let is_shown = is_to_replicas(libc::SYS_write, &args);
+    let done = quiet::outside(|| sys!(libc::SYS_write, fd, bytes.as_ptr(), bytes.len()));
     if let (true, Ok(bytes)) = (is_shown, u64::try_from(done)) {
-        show(number, args, bytes).unwrap_or_default();
+        show(libc::SYS_write, &args, bytes).unwrap_or_default();
     }
     done
 }
@@ -298,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_range_is_known_where_nobody_else_has_moved() {
+    fn a_range_is_known_where_it_was_not_moved_back() {
         assert_eq!(Moved::of(8, Some(0), Some(8)), Moved::Over(0..8));
         assert_eq!(Moved::of(8, Some(0), Some(24)), Moved::Within(0..24));
         for (from, to) in

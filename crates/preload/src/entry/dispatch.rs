@@ -104,7 +104,7 @@ fn serve_file(number: i64, args: &Args) -> Outcome {
             numbers::clear();
         }
     }
-    match served.or_else(|| written::moved(number, args)) {
+    match served {
         Some(RESTART) => Outcome::Again,
         Some(result) => Outcome::Done(result),
         None if is_looked_at(number, args) => Outcome::Look,
