@@ -27,6 +27,7 @@ use crate::fs::Fs;
 use crate::inode::view::{VIEW_CLASS, View};
 use crate::op::call::OpKind;
 use crate::op::load;
+use crate::space::failed::{failed_slots, is_lost};
 
 /// Views that one operation looks at, at most.
 const VIEWS_A_STEP: usize = 32;
@@ -128,6 +129,11 @@ impl Fs {
         Ok(is_file && !self.options.read_only && view.is_paired(self.arena())?)
     }
 
+    fn is_in_failed_slot(&self, ino: Ino) -> Result<bool> {
+        let arena = self.arena();
+        Ok(failed_slots(arena) != 0 && is_lost(arena, self.place(ino)?.addr))
+    }
+
     /// Drops a view that nobody has locked.
     fn forget_view(&self, op: &Op<'_>, view: &View<'_>) -> Result<Forgotten> {
         const STAYS: Forgotten = Forgotten::Bytes(0);
@@ -139,8 +145,9 @@ impl Fs {
         let held = view.holds().load(Ordering::Relaxed) > 0;
         let mut bytes = 0;
         if view.kind().is_some() {
-            // One without names goes with its last hold, and what is parked with the last mapping.
-            if view.nlink() == 0 || view.has_parked() {
+            // One without names goes with its last hold, and what is parked with the last mapping. Where a commit has
+            // met the failure of its slot the view alone says which.
+            if view.nlink() == 0 || view.has_parked() || self.is_in_failed_slot(ino)? {
                 return Ok(STAYS);
             }
             if self.keeps_pairs(view)? {

@@ -12,15 +12,14 @@
 //!
 //! An inode in a slot that has failed and is back may differ by the one commit that met the failure, and by no other:
 //! nobody commits an inode whose slot is known to have failed. Either its line came to the slot, and no client was shown
-//! it ([`Fs::commit`]): media is one ahead. Or it was lost, one of several whose change was shown, and a record has it in
-//! a lane of a slot that goes on: media is behind, and the view's number is that of the record. Both are judged as
+//! it ([`Fs::commit`]): media is one ahead. Or it was lost, one of several whose change was shown: media is behind, and
+//! a record has it in a lane of a slot that goes on, where one was to be had. Both are judged as
 //! recovery would, with the records and by what the checksums cover, since what was stored before the slot failed need
-//! not have come to it whole. In the first case either line may stand: no client saw more than the older one, and what is
-//! buffered goes on top of either. In the second the line of the view must stand, or the pool is not as it was left:
-//! others of that record were shown it. What stands is stored again, as a certificate above all numbers that were
+//! not have come to it whole. Either line may stand: what is buffered goes on top of either, and the operation was an
+//! error. What stands is stored again, as a certificate above all numbers that were
 //! seen, and the view is dropped, which takes nothing from what is buffered. Before this nothing is stored, and until it is
 //! done the arena says that the slot has failed. An inode there that no view shows, and of which a record speaks, is judged
-//! with them. One that is damaged, since its identity line was lost with a record of it shown, say, stays as it is: it
+//! with them; views stay while their slot has failed. One that is damaged, since its identity line was lost with a record of it shown, say, stays as it is: it
 //! keeps nobody from the others' bytes. Who dies in it leaves lines of the newest number with a view that is
 //! behind: of such an inode media is ahead, by one or by the certificate's number too, which is judged again, and
 //! stands. Power that goes takes the arena along, and recovery judges the same lines and records alone.
@@ -94,7 +93,7 @@ impl Fs {
 struct Doubt {
     ino: Ino,
     place: InodePlace,
-    /// The number of the line that has to stand, as its view says; none where the view is behind, or there is none.
+    /// The number of the line that its view shows, where media may be behind that.
     owed: Option<u64>,
 }
 
@@ -119,20 +118,19 @@ fn compare(pm: &Pm, arena: &Arena) -> Result<Option<Vec<Doubt>>> {
         let (place, seen) = (InodePlace::new(pool.seed, ino, addr), view.op_seq());
         let media = MediaInode::read(pm, &place)?;
         let stored = media.newest().map_or(0, |(line, _)| line.op_seq);
-        let is_there = is_lost(arena, addr);
-        if stored == seen && !(is_there && media.torn_line().is_some()) {
+        let had_failed = is_lost(arena, addr);
+        if stored == seen && !(had_failed && media.torn_line().is_some()) {
             return Ok(());
         }
-        is_same = is_there;
+        is_same = had_failed;
         // One who died in the middle of this has left a certificate, which may be above the line.
         let next = view.state().next_op_seq(pool.state.session);
         let is_ahead = stored == next || stored == next + 1;
         doubts.push(Doubt { ino, place, owed: (!is_ahead).then_some(seen) });
         Ok(())
     })?;
-    let is_owed = doubts.iter().any(|doubt| doubt.owed.is_some());
-    if is_same && is_owed {
-        is_same = is_recorded(pm, arena, &pool, &doubts)?;
+    if is_same && doubts.iter().any(|doubt| doubt.owed.is_some()) {
+        is_same = are_behind_by_one(pm, arena, &pool, &doubts)?;
     }
     if is_same && failed_slots(arena) != 0 {
         add_unloaded(pm, arena, &pool, &mut doubts)?;
@@ -162,8 +160,9 @@ fn add_unloaded(pm: &Pm, arena: &Arena, pool: &Pool, doubts: &mut Vec<Doubt>) ->
     Ok(())
 }
 
-/// Whether the lines that were lost are those that recovery would take from records.
-fn is_recorded(pm: &Pm, arena: &Arena, pool: &Pool, doubts: &[Doubt]) -> Result<bool> {
+/// Whether what recovery would take from lines and records is behind the views by the commit that met the failure at
+/// most, and by the one before it, whose line may have been lost as it was written back.
+fn are_behind_by_one(pm: &Pm, arena: &Arena, pool: &Pool, doubts: &[Doubt]) -> Result<bool> {
     let (_, inodes, _) = tables(arena);
     let place = |ino| {
         let addr = inodes.addr(arena, ino).ok()??;
@@ -173,14 +172,15 @@ fn is_recorded(pm: &Pm, arena: &Arena, pool: &Pool, doubts: &[Doubt]) -> Result<
     let mut journal = Journal::read(pm, pool.seed, &lanes)?;
     journal.keep_naming(&doubts.iter().map(|doubt| doubt.ino).collect());
     journal.judge(pm, pool.seed, pool.state.session, &place)?;
+    let first = u64::from(pool.state.session) << 32;
     for Doubt { ino, place, owed } in doubts {
         let standing = match standing::decide(pm, Some(pool.state.session), &journal, *ino, place) {
             // One that is damaged says nothing of the others.
             Err(Error::Damaged { .. }) => continue,
             standing => standing?,
         };
-        let stands = standing.map(|standing| standing.line.op_seq);
-        if owed.is_some() && *owed != stands {
+        let next = standing.map_or(0, |standing| standing.line.op_seq + 1).max(first);
+        if owed.is_some_and(|owed| ![next - 1, next, next + 1].contains(&owed)) {
             return Ok(false);
         }
     }

@@ -478,9 +478,17 @@ impl Fs {
         let mut failed = None;
         self.views.for_each(self.arena(), &mut |view| {
             if view.is_buffered() && view.nlink() > 0 {
-                let locked = self.lock(call, view.ino());
-                let flushed = locked.and_then(|locked| self.flush(call, &locked));
-                failed = failed.take().or(flushed.err());
+                match self.lock(call, view.ino()) {
+                    // A slot failed as it was made, and is back without it: it was never there.
+                    Err(Error::Stale) => {
+                        view.set_unbuffered();
+                        self.give_buffer(&view)?;
+                    }
+                    locked => {
+                        let flushed = locked.and_then(|locked| self.flush(call, &locked));
+                        failed = failed.take().or(flushed.err());
+                    }
+                }
             }
             Ok(())
         })?;

@@ -139,6 +139,7 @@ impl JudgedPool<'_> {
     ) -> Result<(Vec<Option<Standing>>, LoggedPages)> {
         let inos: BTreeSet<Ino> = inodes.iter().map(|inode| inode.ino).collect();
         let pm = self.pm;
+        let health = pm.health();
         let (mut logged, mut owed) = (LoggedPages::default(), Vec::new());
         let mut standings = Vec::new();
         if inos.is_empty() {
@@ -146,6 +147,7 @@ impl JudgedPool<'_> {
         }
         let journal = self.journal_of(&inos)?;
         let mut pending = journal.write_back(pm, self.session);
+        let mut torn = Vec::new();
         for inode in inodes {
             let (standing, accepted) = self.judge(&journal, inode, commits, damaged)?;
             if !seeded::is_on(Bug::SettledNotFlushed) {
@@ -158,13 +160,16 @@ impl JudgedPool<'_> {
                 let released = accepted.released.into_iter();
                 logged.released.extend(released.filter(|_| inode.may_release()));
                 if !accepted.owed.is_empty() {
-                    for at in standing.torn_lines(&inode.place) {
-                        pending = pending.and(pm.stream_zero(at, LINE, Purpose::Commit));
-                    }
+                    torn.extend(standing.torn_lines(&inode.place));
                 }
                 owed.extend(accepted.owed);
             }
             standings.push(standing);
+        }
+        // What has failed meanwhile was read as zeros, which no checksum covers: nothing is rejected for that.
+        nothing_lost(pm, health)?;
+        for at in torn {
+            pending = pending.and(pm.stream_zero(at, LINE, Purpose::Commit));
         }
         let rejected = journal.records.iter().filter(|record| record.is_judged());
         for record in rejected.filter(|record| !record.good) {
