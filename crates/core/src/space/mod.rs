@@ -15,6 +15,7 @@ mod bits;
 mod closed;
 pub(crate) mod failed;
 mod give;
+mod journal;
 mod kept;
 pub(crate) mod lane;
 pub(crate) mod leaving;
@@ -48,18 +49,6 @@ const WEAR_EXTENT_TAKES: u64 = 64;
 const LEAST_EXTENT_PAGES: u64 = 16;
 /// Extents that a lane gathers before they go back to the bitmap.
 pub(crate) const BATCH: usize = 64;
-
-/// How often one who has a lane looks for another one that others have.
-const SECOND_LANE_TRIES: u32 = 1 << 18;
-
-/// What was found of lanes for a journal's record.
-enum FoundLane<'a> {
-    Found(Lane<'a>),
-    /// Others have some, which may be as good.
-    Held,
-    /// All have lost something.
-    Lost,
-}
 
 /// What pages are wanted for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -305,89 +294,6 @@ impl Allocator {
             Some(lane) => Ok(lane),
             None => self.lock_lane(arena, op, hint),
         }
-    }
-
-    /// As [`Self::lane`], one whose journal is in a slot that has not failed, and whose last record does not
-    /// stand for lines that were lost.
-    pub(crate) fn journal_lane<'a>(
-        &self,
-        arena: &'a Arena,
-        op: &'a Op<'_>,
-        hint: u32,
-    ) -> Result<Lane<'a>> {
-        let refused = match self.lane(arena, op, hint) {
-            Ok(lane) => match self.lost_of_lane(arena, &lane) {
-                Some(lost) => Error::Lost(lost),
-                None => return Ok(lane),
-            },
-            Err(error) if self.lost_slots(arena) == 0 => return Err(error),
-            Err(error) => error,
-        };
-        // Who waits may do so for one who has died, and can't be settled for as long as a slot is lost.
-        if let FoundLane::Found(lane) = self.seek_journal_lane(arena, op, hint)? {
-            return Ok(lane);
-        }
-        for index in 0..self.lane_count {
-            let Ok(lane) = self.lock_lane(arena, op, hint.wrapping_add(index)) else { continue };
-            if self.lost_of_lane(arena, &lane).is_none() {
-                return Ok(lane);
-            }
-        }
-        Err(refused)
-    }
-
-    /// Looks at all lanes once for one that nobody has and that has lost nothing.
-    fn seek_journal_lane<'a>(
-        &self,
-        arena: &'a Arena,
-        op: &'a Op<'_>,
-        hint: u32,
-    ) -> Result<FoundLane<'a>> {
-        let mut found = FoundLane::Lost;
-        for step in 0..self.lane_count {
-            let (index, off) = self.lane_at(hint.wrapping_add(step));
-            if self.is_lost(arena, lane::journal_page(arena, off)?) {
-                continue;
-            }
-            let Some(guard) = op.try_lock(off)? else {
-                found = FoundLane::Held;
-                continue;
-            };
-            let lane = Lane::new(arena, index, off, guard)?;
-            if self.lost_of_lane(arena, &lane).is_none() {
-                return Ok(FoundLane::Found(lane));
-            }
-        }
-        Ok(found)
-    }
-
-    /// What a lane's journal has lost: its place, or a line that its last record stands for.
-    fn lost_of_lane(&self, arena: &Arena, lane: &Lane<'_>) -> Option<PmAddr> {
-        let lost = self.lost_slots(arena);
-        if lost == 0 {
-            return None;
-        }
-        let mut places = [lane.journal().0].into_iter().chain(lane.own_lines());
-        places.find(|at| has_slot(lost, at.slot()))
-    }
-
-    /// As [`Self::journal_lane`], for one who has a lane, and so waits for no other one for ever; none where there is
-    /// none, or others keep them all.
-    pub(crate) fn second_journal_lane<'a>(
-        &self,
-        arena: &'a Arena,
-        op: &'a Op<'_>,
-        hint: u32,
-    ) -> Option<Lane<'a>> {
-        for _ in 0..SECOND_LANE_TRIES {
-            match self.seek_journal_lane(arena, op, hint).ok()? {
-                FoundLane::Found(lane) => return Some(lane),
-                FoundLane::Lost => return None,
-                // Its journal's place is there, so that its owner seeks no further lane, and gives it up soon.
-                FoundLane::Held => std::hint::spin_loop(),
-            }
-        }
-        None
     }
 
     /// As [`Self::lane`], without waiting: none when all that were tried are taken.
