@@ -1,6 +1,8 @@
 //! Lanes for the journal's records, where slots have failed as well.
 
-use novale_arena::{Arena, Op};
+use std::sync::atomic::Ordering;
+
+use novale_arena::{Arena, Op, Owner};
 use novale_layout::PmAddr;
 
 use crate::base::error::{Error, Result};
@@ -86,7 +88,10 @@ impl Allocator {
             if self.is_lost(arena, lane::journal_page(arena, off)?) {
                 continue;
             }
-            let Some(guard) = op.try_lock(off)? else {
+            // Looked at first: each try would take the word from the cache of who has the lane.
+            let word = arena.word(off)?.load(Ordering::Relaxed);
+            let free = if Owner::of_lock_word(word).is_none() { op.try_lock(off)? } else { None };
+            let Some(guard) = free else {
                 found = FoundLane::Held;
                 continue;
             };
@@ -117,7 +122,8 @@ impl Allocator {
             match self.seek_journal_lane(arena, op, hint).ok()? {
                 FoundLane::Found(lane) => return Some(lane),
                 FoundLane::Lost => return None,
-                // Its journal's place is there, so that its owner seeks no further lane, and gives it up soon.
+                // Its journal's place is there, so that an owner who lives seeks no further lane, and gives it up
+                // soon. One who has died keeps it for as long as a slot is lost.
                 FoundLane::Held => std::hint::spin_loop(),
             }
         }
@@ -127,9 +133,9 @@ impl Allocator {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::atomic::AtomicU32;
 
-    use novale_arena::{Owner, PidInfo, Settler};
+    use novale_arena::{PidInfo, Settler};
     use novale_pm::{Pm, PmOptions};
 
     use super::*;
