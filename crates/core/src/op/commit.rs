@@ -139,21 +139,20 @@ pub(crate) struct Owing {
     pub(crate) single: bool,
 }
 
-/// Commits several inodes at once through the lane's journal. Once the record is stored, `lost_meanwhile` is asked for
-/// the slots that are lost, where one has failed with it, by their bits; where the record is in one of these, `another`
-/// is asked for a further lane, for the same record. Where there is none, each own line that can be durable is so at
-/// once.
+/// Commits several inodes at once through the lane's journal. Once the record is stored, `lost_slots` is asked for
+/// those that are lost by then, by their bits; where the record is in one of these, `another` is asked for a further
+/// lane, for the same record. Where there is none, each own line that can be durable is so at once.
 fn many<'a>(
     pool @ (pm, ..): (&Pm, Seed, u32),
     (first, kind): (&Lane<'_>, JournalKind),
     parts: &mut [Part],
     owing: Owing,
-    lost_meanwhile: impl Fn() -> u64,
+    lost_slots: impl Fn() -> u64,
     another: impl Fn() -> Option<Lane<'a>>,
 ) -> Durable {
     let single = owing.single;
     let (mut stored, mut durable) = store_record(pool, (first, kind), parts, owing);
-    let (mut further, mut lost) = (None, lost_meanwhile());
+    let (mut further, mut lost) = (None, lost_slots());
     let mut is_without = false;
     // Each round one slot more is lost.
     while has_slot(lost, stored.at.slot()) {
@@ -166,7 +165,7 @@ fn many<'a>(
         let owing = Owing { pending: Flushed::none(), single };
         (stored, durable) = store_record(pool, (&next, kind), parts, owing);
         further = Some(next);
-        lost = lost_meanwhile();
+        lost = lost_slots();
     }
     let by_another = seeded::is_on(Bug::OwnLinesByAnother);
     let lines = JournalRecord::own_lines(&stored.bytes, stored.lines);
@@ -326,12 +325,12 @@ impl Fs {
         }
     }
 
-    /// The slots that are lost, by their bits, where one has failed since the operation began.
-    fn lost_meanwhile(&self, call: &Call<'_>) -> u64 {
-        match self.check_slots(call) {
-            Ok(()) => 0,
-            Err(_) => self.allocator.lost_slots(self.arena()),
-        }
+    /// The slots that are lost by now, by their bits: found so by the operation, or told by another client, of whose
+    /// finding this one has seen nothing yet.
+    fn lost_by_now(&self, call: &Call<'_>) -> u64 {
+        // What the operation has found is told to all, and it is refused once its change is shown.
+        let _found = self.check_slots(call);
+        self.allocator.lost_slots(self.arena())
     }
 
     /// As [`Fs::check_slots`], before inodes that lie there are committed.
@@ -400,8 +399,43 @@ impl Fs {
         // that were lost with the first; the two say the same. Where no other lane can be had the change is shown all
         // the same, since the numbers that the first has used may not be used for another one.
         let another = || self.allocator.second_journal_lane(self.arena(), &call.op, call.hint);
-        let durable = many(pool, (lane, kind), parts, owing, || self.lost_meanwhile(call), another);
+        let durable = many(pool, (lane, kind), parts, owing, || self.lost_by_now(call), another);
         call.op.set_phase(Phase::Fenced);
         Ok(durable)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use novale_pm::PmOptions;
+
+    use super::*;
+    use crate::fixture::{CTX, MB, open};
+    use crate::log::covered::no_entries_crc;
+    use crate::space::failed::tell_failed;
+    use crate::{MkfsOptions, mkfs};
+
+    /// Another client had told that a slot was lost, and this one, which had met nothing, forgot the lines there that
+    /// the lane's last record stood for: the next record but one was stored over it.
+    #[test]
+    fn lines_stay_with_the_lane_though_another_client_found_them_lost() {
+        let pm = Pm::anonymous(&[8 * MB; 2], &PmOptions::default()).unwrap();
+        mkfs(&pm, &MkfsOptions::numbered(2, 4)).unwrap();
+        let fs = open(pm);
+        let call = fs.call(OpKind::Attributes, &CTX);
+        let root = fs.lock(&call, Ino::ROOT).unwrap();
+        let lane = |index| fs.allocator.lock_lane(fs.arena(), &call.op, index).unwrap();
+        let lane = (0..4).map(lane).find(|lane| lane.journal().0.slot() == 0).unwrap();
+        let owed = PmAddr::new(1, 1 << 20);
+        lane.record_written(lane.journal().1, std::iter::once(owed));
+        tell_failed(fs.arena(), 0b10);
+        let next = root.next_state();
+        let crc = no_entries_crc(root.place.seed, next.op_seq);
+        let mut parts = [Part { ino: Ino::ROOT, place: root.place, next, crc, identity: None }];
+        let owing = Owing { pending: Flushed::none(), single: true };
+        let done = fs.commit_many(&call, &lane, JournalKind::Create, &mut parts, owing);
+        done.unwrap().end();
+        let own = root.place.commit_addr(parts[0].next.slot);
+        assert_eq!(lane.own_lines().collect::<Vec<_>>(), [own, owed]);
     }
 }
