@@ -267,14 +267,17 @@ impl<'a> Lane<'a> {
         self.set(SEQ, seq);
     }
 
-    /// Counts a record. `own_lines` are the inodes' own lines that must be durable before the
-    /// record's space is used again, and those that must be so before that of the one before it is.
-    pub(crate) fn record_written(&self, seq: u64, own_lines: impl Iterator<Item = PmAddr>) {
+    /// Counts a record. `own_lines` are the inodes' own lines that must be durable before the record's space is used
+    /// again; then those of the record before it that were lost as this one wrote them back. The next record is stored
+    /// over the one before, which stands for the latter. That is sound because nobody takes the lane for one until
+    /// their slot is back and what lies there is judged (`Allocator::journal_lane`).
+    pub(crate) fn record_written(&self, seq: u64, mut own_lines: impl Iterator<Item = PmAddr>) {
         let mut index = OWN_LINES;
-        for addr in own_lines.take(OWN_LINES_MAX) {
+        for addr in own_lines.by_ref().take(OWN_LINES_MAX) {
             self.set(index, addr.raw());
             index += 1;
         }
+        debug_assert!(own_lines.next().is_none(), "more own lines than a lane has room for");
         if index < OWN_LINES + OWN_LINES_MAX {
             self.set(index, 0);
         }
