@@ -76,7 +76,7 @@ impl Fs {
             let mut each = pieces.iter();
             return each.try_for_each(|piece| self.write_scattered(ctx, ino, &[*piece]));
         }
-        self.write_pieces(ctx, ino, pieces.iter().copied(), u64::MAX)
+        self.write_pieces(ctx, ino, pieces.iter().copied(), |piece, _| Some(piece))
     }
 
     /// As [`Fs::write_scattered`], of pieces that may be too many for a list of them. The file does not become longer:
@@ -90,16 +90,16 @@ impl Fs {
         ino: Ino,
         pieces: impl Iterator<Item = Piece<'a>> + Clone,
     ) -> Result<()> {
-        self.write_pieces(ctx, ino, pieces, 0)
+        self.write_pieces(ctx, ino, pieces, Piece::before)
     }
 
-    /// Writes what lies before the file's end, or before `end` where that is further.
+    /// Writes what `kept` leaves of each piece in a file of so many bytes.
     fn write_pieces<'a>(
         &self,
         ctx: &Ctx,
         ino: Ino,
         pieces: impl Iterator<Item = Piece<'a>> + Clone,
-        end: u64,
+        kept: impl Fn(Piece<'a>, u64) -> Option<Piece<'a>> + Copy,
     ) -> Result<()> {
         let call = self.begin(OpKind::Write, ctx)?;
         self.check_file(&call, ino)?;
@@ -107,8 +107,8 @@ impl Fs {
         if locked.view.is_dax() {
             return Err(Error::Pinned);
         }
-        let end = end.max(locked.view.size());
-        let pieces = pieces.filter_map(move |piece| piece.before(end));
+        let size = locked.view.size();
+        let pieces = pieces.filter_map(move |piece| kept(piece, size));
         let pages = self.pages_touched_by(&locked.view, pieces.clone())?;
         if pages.is_empty() {
             return Ok(());
@@ -234,6 +234,16 @@ mod tests {
         let beyond = Piece { offset: 100, bytes: &[3; 10] };
         fs.publish(&CTX, ino, std::iter::once(beyond)).unwrap();
         assert_eq!(fs.getattr(ino).unwrap().size, 100);
+    }
+
+    /// One at the greatest offset was left out, and the others were written.
+    #[test]
+    fn no_piece_is_left_out_of_a_write() {
+        let (fs, ino) = with_file();
+        let pieces = [0, u64::MAX].map(|offset| Piece { offset, bytes: &[1; 10] });
+        let written = fs.write_scattered(&CTX, ino, &pieces);
+        assert!(matches!(written, Err(Error::TooLarge)), "{written:?}");
+        assert_eq!(fs.getattr(ino).unwrap().size, 0);
     }
 
     /// A client that had the file mapped has stored to pages that lie between the pieces and are reserved
