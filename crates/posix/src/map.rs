@@ -218,7 +218,9 @@ impl DerefMut for Replica {
 impl Replica {
     /// Writes what was changed since the last time to the file, in one commit: after a crash all of it is
     /// there, or none. The bytes that were changed are written and no others; what lies beyond the end of the
-    /// file is not.
+    /// file is not, and stays to be published. Where another client cuts the file during the call, what lay behind
+    /// the new end counts as published: if the file grows again, it has zeros there until those bytes are changed
+    /// again.
     ///
     /// # Errors
     /// Those of [`novale_core::Fs::publish`]; nothing is published then.
