@@ -244,6 +244,49 @@ fn files_with_second_copies_in_the_missing_slot_are_named() {
     assert!(named > 0 && whole > 0, "{named} named, {whole} whole");
 }
 
+/// Where the root directory's attributes lay in the missing slot, quotas' limits among them, no name was shown.
+#[test]
+fn whose_attributes_are_in_the_missing_slot_is_shown_without_them() {
+    let mut lost = [[0; 2]; 2];
+    // Of lanes that have pages of different slots.
+    for (hint, is_closed) in [(0, true), (8, true), (0, false), (8, false)] {
+        let dir = tempfile::tempdir().unwrap();
+        let fs = opened(made(dir.path()), UpdatePolicy::Cow);
+        fs.close().unwrap();
+        let by_lanes =
+            OpenOptions { placement: Placement::Lanes, now_ns: 2, ..OpenOptions::default() };
+        let fs = open_as(fs.into_pm(), &by_lanes);
+        let file = create(&fs, &CTX, Ino::ROOT, "f", FileKind::File).unwrap();
+        fs.write(&CTX, file, 0, &[7; 10_000]).unwrap();
+        let ctx = Ctx { hint, ..CTX };
+        for ino in [Ino::ROOT, file] {
+            let set = SetXattr { name: b"user.a", value: b"v", ..SetXattr::default() };
+            fs.setxattr(&ctx, Node::current(ino), &set).unwrap();
+        }
+        // The last commit covers nothing of another slot, so that it can be judged without that.
+        fs.write(&CTX, file, 10_000, &[7; 1000]).unwrap();
+        if is_closed {
+            fs.close().unwrap();
+        }
+        drop(fs);
+        let [left, _] = paths(dir.path()).map(|path| Some(SlotSpec::new(path)));
+        let pm = Pm::open_some(&[left, None]).unwrap();
+        let fs = open_as(pm, &OpenOptions { read_only: true, now_ns: 3, ..OpenOptions::default() });
+        assert_eq!(fs.lookup(&CTX, Node::ROOT, b"f").unwrap().ino, file);
+        let mut read = [0; 11_001];
+        assert_eq!(fs.read(&CTX, file, 0, &mut read).unwrap(), 11_000);
+        assert_eq!(read[..11_000], [7; 11_000]);
+        for (lost, ino) in lost.iter_mut().zip([Ino::ROOT, file]) {
+            match fs.getxattr(Node::current(ino), b"user.a") {
+                Ok(value) => assert_eq!(value, b"v"),
+                Err(Error::Lost(at)) => lost[usize::from(is_closed)] += usize::from(at.slot() == 1),
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+    assert_eq!(lost, [[1; 2]; 2], "of the root and the file, after a crash and a close");
+}
+
 /// What a pool has not used before is said in the superblock first, of which a copy may be lost.
 #[test]
 fn features_are_used_first_after_a_failure() {

@@ -133,10 +133,13 @@ impl Opened {
 
     /// The first damaged place that was found, and how many there are.
     fn damage(&self) -> (Option<&Error>, u64) {
-        let (lost, inodes) = (self.chunks.lost(), &self.found.damaged);
-        let first = lost.iter().map(|lost| &lost.why).chain(&self.doubts).chain(inodes.values());
-        let count = lost.len() + self.doubts.len() + inodes.len();
-        (first.into_iter().next(), count as u64)
+        let ScanFound { damaged, bad_xattrs, .. } = &self.found;
+        let bad_xattrs = bad_xattrs.iter().filter(|(ino, _)| !damaged.contains_key(ino));
+        let inodes = damaged.values().chain(bad_xattrs.map(|(_, error)| error));
+        let places = self.chunks.lost().iter().map(|lost| &lost.why).chain(&self.doubts);
+        let mut all = places.chain(inodes);
+        let first = all.next();
+        (first, u64::from(first.is_some()) + all.count() as u64)
     }
 
     /// What a damaged inode owns is not known: its pages would be called free and given to others.
@@ -294,7 +297,10 @@ pub(crate) fn settle_for_repair(
 ) -> Result<Flushed> {
     let lanes = journal::lane_pages(pm, pool.superblock.lane_count)?;
     let mut opened = survey(pm, pool, &lanes, exec, progress)?;
-    opened.found.damaged.retain(|ino, _| !sharing.contains(ino));
+    let ScanFound { damaged, bad_xattrs, .. } = &mut opened.found;
+    for inodes in [damaged, bad_xattrs] {
+        inodes.retain(|ino, _| !sharing.contains(ino));
+    }
     opened.refuse_damage()?;
     Journal::check_numbers(&opened.last_seq, &lanes)?;
     Ok(repair(pm, pool, &opened))

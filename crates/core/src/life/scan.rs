@@ -81,6 +81,8 @@ pub(crate) struct ScanFound {
     pub(crate) paired: BTreeSet<Ino>,
     /// Inodes that can't be believed, and why.
     pub(crate) damaged: BTreeMap<Ino, Error>,
+    /// Inodes of which the extended attributes can't be read, and why.
+    pub(crate) bad_xattrs: BTreeMap<Ino, Error>,
     /// Inodes put off for the last pass.
     torn: Vec<Ino>,
 }
@@ -271,9 +273,9 @@ impl Scan<'_> {
             found.paired.extend(has_pairs.then_some(ino));
         }
         // They were durable before the line that names them was stored.
-        if !xattr_root.is_null() {
-            Xattrs::read(self.pm, &id, xattr_root)?
-                .for_each_page(&mut |extent| taking.take(extent))?;
+        match Xattrs::read(self.pm, &id, xattr_root) {
+            Err(error) if error.is_damage() => drop(found.bad_xattrs.insert(ino, error)),
+            read => read?.for_each_page(&mut |extent| taking.take(extent))?,
         }
         let mut pending = Flushed::none();
         // Of pages that are nobody else's: what entries map is written back once, whatever logs say.
@@ -676,6 +678,7 @@ impl ScanFound {
         self.torn_lines.extend(other.torn_lines);
         self.paired.extend(other.paired);
         self.damaged.extend(other.damaged);
+        self.bad_xattrs.extend(other.bad_xattrs);
         self.torn.extend(other.torn);
     }
 }

@@ -71,7 +71,9 @@ pub(crate) fn load(
         view.set_parent(parent);
     }
     let is_overlaid = unrecovered.owes(ino);
-    let said = Said { identity, line, slot, volatile: media.volatile, is_overlaid };
+    let volatile = media.volatile;
+    let only_reads = unrecovered.only_reads();
+    let said = Said { identity, line, slot, volatile, is_overlaid, only_reads };
     let filled = fill(pm, arena, view, &id_of(identity.generation), &said);
     if filled.is_err() {
         // Others may want the memory that it has taken.
@@ -89,6 +91,8 @@ struct Said<'a> {
     volatile: VolatileLine,
     /// Some bytes are not those of the pages.
     is_overlaid: bool,
+    /// Nobody writes to the pool.
+    only_reads: bool,
 }
 
 /// Fills an empty view, and makes it readable.
@@ -105,7 +109,12 @@ fn fill(pm: &Pm, arena: &Arena, view: &View<'_>, id: &LogId, said: &Said<'_>) ->
     };
     view.set_atime_ns(identity.birth_ns);
     let has_redo = rebuild(pm, arena, view, id, identity.kind, line, &mut attrs)?;
-    attrs.xattrs = XattrSet::read(pm, id, attrs.xattrs.root)?;
+    attrs.xattrs = match XattrSet::read(pm, id, attrs.xattrs.root) {
+        // Who asks for them is refused, and nothing is stored that would lack them. An ACL may be among
+        // them: who goes by one asks for it, and lets in the owner alone where it can't be read.
+        Err(error) if said.only_reads && error.is_damage() => attrs.xattrs,
+        read => read?,
+    };
     if identity.kind == FileKind::Directory {
         let names = dir_index::index_names(pm, arena, view)?;
         if names != line.size {

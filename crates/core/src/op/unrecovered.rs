@@ -13,6 +13,8 @@ use crate::log::redo::Owed;
 /// What recovery would have stored, and what it could not have mended.
 #[derive(Debug, Default)]
 pub(crate) struct Unrecovered {
+    /// Nobody writes to the pool.
+    only_reads: bool,
     /// The pool was not closed clean: a line that does not validate is torn, and another stands.
     crashed: bool,
     /// The lines that stand where the inodes' own lines don't say so, by the inodes' places.
@@ -34,7 +36,13 @@ impl Unrecovered {
         lost: Vec<Lost>,
         owed: BTreeMap<Ino, Vec<Owed>>,
     ) -> Self {
-        Self { crashed: !clean, lines, damaged, lost, owed }
+        Self { only_reads: true, crashed: !clean, lines, damaged, lost, owed }
+    }
+
+    /// Whether the pool was opened read-only: of an inode a part that can't be read need not keep the
+    /// others from being shown.
+    pub(crate) fn only_reads(&self) -> bool {
+        self.only_reads
     }
 
     /// Whether some bytes of an inode are not those of its pages.

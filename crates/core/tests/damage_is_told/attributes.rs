@@ -7,6 +7,7 @@ use novale_pm::Pm;
 use crate::pools::*;
 
 const LONG: &[u8] = b"user.long";
+const ACL: &[u8] = b"system.posix_acl_access";
 
 /// A pool closed clean whose file has attributes: a chain of two pages, and a value in three.
 pub(crate) fn with_attributes() -> Pm {
@@ -24,9 +25,13 @@ pub(crate) fn with_attributes() -> Pm {
 }
 
 pub(crate) fn root(pm: &Pm) -> PmAddr {
-    let (_, line) = newest(pm, FILE);
+    root_of(pm, FILE)
+}
+
+fn root_of(pm: &Pm, ino: Ino) -> PmAddr {
+    let (_, line) = newest(pm, ino);
     let bytes = pm.load_line(line.log_tail).unwrap();
-    let (_, entry) = Entry::decode(&bytes, seed().ino(FILE).generation(1)).unwrap();
+    let (_, entry) = Entry::decode(&bytes, seed().ino(ino).generation(1)).unwrap();
     let Entry::Attributes(attributes) = entry else { panic!("{entry:?}") };
     attributes.xattr_root
 }
@@ -173,10 +178,52 @@ fn of_a_value() {
     assert_eq!(fs.getattr(FILE).unwrap().size, 5000);
 }
 
+/// No name of a pool was shown by whose root's attributes the header of a page was damaged, and nothing of a
+/// file, though all of that was whole. In a pool that is written to they are refused as a whole: what is
+/// stored of them would lack the attributes.
+#[test]
+fn keeps_nothing_but_them_from_being_read() {
+    for (ino, unclean) in [(Ino::ROOT, false), (Ino::ROOT, true), (FILE, false), (FILE, true)] {
+        let fs = try_open(pool()).unwrap();
+        let set = SetXattr { name: LONG, value: &[7; 9000], ..SetXattr::default() };
+        fs.setxattr(&ctx(), Node::current(ino), &set).unwrap();
+        fs.set_quota(&ctx(), 2, Usage { pages: 100, inodes: 0 }).unwrap();
+        fs.close().unwrap();
+        let wounded = || {
+            let pm = empty_pool();
+            put(&pm, PmAddr::new(0, 0), &bytes(fs.pm()));
+            put(&pm, root_of(&pm, ino).add(12), &[1; 16]);
+            if unclean {
+                mark_unclean(&pm);
+            }
+            pm
+        };
+        let name = format!("inode {} extended attributes", ino.get());
+        let refused = match try_open(wounded()) {
+            Ok(fs) => fs.getattr(ino).map(drop),
+            Err(error) => Err(error),
+        };
+        let said = refused.unwrap_err().to_string();
+        assert!(said.contains(&name), "{said}");
+        let shown = open_read_only(wounded()).unwrap();
+        let node = Node::current(ino);
+        let asked = [shown.getxattr(node, LONG), shown.getxattr(node, ACL), shown.listxattr(node)];
+        for asked in asked {
+            let said = asked.unwrap_err().to_string();
+            assert!(said.contains(&name), "{said}");
+        }
+        assert_eq!(shown.lookup(&ctx(), Node::ROOT, b"f").unwrap().ino, FILE);
+        assert_eq!(shown.lookup(&ctx(), Node::current(DIR), b"x").unwrap().kind, FileKind::File);
+        let mut read = [0; 5000];
+        assert_eq!(shown.read(&ctx(), FILE, 0, &mut read).unwrap(), 5000);
+        assert_eq!(read, [1; 5000]);
+        assert_eq!(shown.opened().damaged, u64::from(unclean));
+    }
+}
+
 /// What is no list was shown as it lies there, where the kernel, which reads lists, shows none.
 #[test]
 fn of_a_list_that_is_none() {
-    const ACL: &[u8] = b"system.posix_acl_access";
     let pm = with_attributes();
     let (first, second) = (root(&pm), header(&pm, root(&pm)).next);
     change_records(&pm, |records| {
