@@ -13,10 +13,11 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
+use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::Signal;
 use support::{
-    Outcome, Scratch, Stopped, arenas, ends, eventually, facts, head, novale, patch, program,
-    signal_daemon,
+    Outcome, Scratch, Stopped, alone, arenas, ends, eventually, facts, head, novale, patch,
+    program, signal_daemon,
 };
 
 #[test]
@@ -153,6 +154,43 @@ fn a_shared_pool_is_one_on_two_directories_too() {
     novale(&["umount", &dir, &other]).ok();
     assert_eq!(facts(&slot)["clean"], true);
     fs::remove_dir(&other).unwrap();
+}
+
+/// The second directory was refused for the first one, which the caller had not named, where that was unmounted
+/// between the moments when it was found and shown.
+#[test]
+fn a_pool_is_mounted_anew_whose_mount_goes_before_it_is_shown() {
+    let Some(scratch) = Scratch::for_mount("a_pool_is_mounted_anew_whose") else { return };
+    let _alone = alone();
+    let (slot, dir, other) = (scratch.pool(), scratch.dir(), scratch.slot("other"));
+    fs::create_dir(&other).unwrap();
+    novale(&["mount", "-o", "direct", &slot, &dir]).ok();
+    fs::write(scratch.in_dir("file"), b"kept").unwrap();
+    let stopped = Stopped::daemon_of(&slot);
+    thread::scope(|scope| {
+        let mounts = scope.spawn(|| novale(&["mount", "-o", "direct", &slot, &other]));
+        // It has found the mount by then, and its child waits for the daemon's answer.
+        assert!(eventually(|| is_asked(&dir)));
+        unmount(&dir, UnmountFlags::DETACH).unwrap();
+        drop(stopped);
+        mounts.join().unwrap().ok();
+    });
+    assert_eq!(fs::read(format!("{other}/file")).unwrap(), b"kept");
+    assert_eq!(facts(&slot)["mounted_at"], serde_json::json!([other]));
+    novale(&["umount", &other]).ok();
+    fs::remove_dir(&other).unwrap();
+}
+
+/// Whether a command has a mount open to ask its daemon.
+fn is_asked(dir: &str) -> bool {
+    let arguments = format!("novale\0ask\0--\0{dir}\0");
+    let asks = |process: &Path| {
+        let is_it = fs::read(process.join("cmdline")).is_ok_and(|it| it == arguments.as_bytes());
+        let open = fs::read_dir(process.join("fd")).ok().filter(|_| is_it);
+        let mut open = open.into_iter().flatten().flatten();
+        open.any(|number| fs::read_link(number.path()).is_ok_and(|path| path == Path::new(dir)))
+    };
+    fs::read_dir("/proc").unwrap().flatten().any(|process| asks(&process.path()))
 }
 
 /// Each looked for a mount before the other had one, and started a daemon; of a pool that is not shared one of the

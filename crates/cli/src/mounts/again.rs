@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail};
 use novale_arena::Arena;
 use novale_core::{Mode, mount_served, mounts_served};
-use novale_fuse::{Atime, KIND, MountEntry, MountTable, mount_again};
+use novale_fuse::{Atime, KIND, MountEntry, MountError, MountTable, mount_again};
 use novale_posix::join::ArenaFile;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::retry_on_intr;
@@ -29,6 +29,9 @@ use crate::pools::slots;
 /// How long a daemon may take to answer before it counts as stuck.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 
+/// How often another mount is looked for where the one that was found goes before it is shown.
+const TRIES: u32 = 16;
+
 /// How long a daemon waits for another one's turn before it says so.
 const TURN_SILENT: Duration = Duration::from_secs(3);
 
@@ -41,14 +44,32 @@ pub(crate) fn run(request: &Request) -> Result<bool> {
     }
     let Ok(found) = slots::find(&request.slots) else { return Ok(false) };
     let Ok(arena) = found.arena()?.open() else { return Ok(false) };
-    let others = Served::here(&arena)?;
-    let Some((mount, facts)) = mount_of(&arena)? else {
-        if request.args.direct {
-            refuse_beside(&others).with_context(|| slots::shown(&found.paths))?;
+    let mut tries = TRIES;
+    loop {
+        let others = Served::here(&arena)?;
+        let Some((mount, facts)) = mount_of(&arena)? else {
+            if request.args.direct {
+                refuse_beside(&others).with_context(|| slots::shown(&found.paths))?;
+            }
+            return Ok(false);
+        };
+        tries -= 1;
+        match show(request, &found.paths, (&mount, &facts)) {
+            // It has been unmounted since it was found.
+            Err(error) if tries > 0 && is_gone(&error) => {}
+            shown => return shown,
         }
-        return Ok(false);
-    };
-    let lacks_direct = request.args.direct && !has(&facts, DIRECT);
+    }
+}
+
+fn is_gone(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(MountError::NotMounted { .. }))
+}
+
+/// Shows a mount of the pool; false where it is not so as it is asked for.
+fn show(request: &Request, slots: &[PathBuf], found: (&MountEntry, &Facts)) -> Result<bool> {
+    let (mount, facts) = found;
+    let lacks_direct = request.args.direct && !has(facts, DIRECT);
     if lacks_direct || facts.read_only != request.words.options.read_only {
         return Ok(false);
     }
@@ -57,7 +78,7 @@ pub(crate) fn run(request: &Request) -> Result<bool> {
     if asked == Some(Mode::Strict) && facts.mode.starts_with(Mode::Buffered.name()) {
         bail!(
             "{} is mounted at {} with mode=buffered: unmount it first, and mount it with mode=strict",
-            slots::shown(&found.paths),
+            slots::shown(slots),
             shown_path(&mount.target)
         );
     }
@@ -66,11 +87,11 @@ pub(crate) fn run(request: &Request) -> Result<bool> {
         let target = shown_path(&mount.target);
         bail!(
             "{} is mounted at {target} without sync: remount it first (novale mount -o remount,sync {target})",
-            slots::shown(&found.paths)
+            slots::shown(slots)
         );
     }
-    mount_again(&request.words.options, &mount, &request.target)?;
-    cannot_change(&request.target, &not_so(request, (&mount, &facts)));
+    mount_again(&request.words.options, mount, &request.target)?;
+    cannot_change(&request.target, &not_so(request, found));
     Ok(true)
 }
 
