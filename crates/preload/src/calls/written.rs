@@ -128,20 +128,24 @@ pub(crate) fn writes(number: i64, args: &Args) -> bool {
     target(number, args).is_some()
 }
 
-/// Whether a call that the kernel makes changes a file that may be shown in replicas. From where on is noted then.
+/// Whether a call may wait for others.
+fn waits(number: i64) -> bool {
+    matches!(number, libc::SYS_splice | libc::SYS_sendfile)
+}
+
+/// Whether a call that the kernel makes changes a file that may be shown in replicas. From where on is noted then; where
+/// there is no replica, only if the call may wait: one that comes meanwhile has no older stores otherwise.
 pub(crate) fn is_to_replicas(number: i64, args: &Args) -> bool {
     let found = target(number, args).and_then(|(fd, place)| Some((fd, place, shown(fd)?)));
     let Some((fd, place, file)) = found else { return false };
-    current().set_written_from(start((fd, &file), place_in(&file, place)).unwrap_or_default());
+    let is_noted = waits(number) || maps::has_replicas();
+    let note = is_noted.then(|| start((fd, &file), place_in(&file, place))).flatten();
+    current().set_written_from(note.unwrap_or_default());
     true
 }
 
-/// What a call of this thread moves as it writes, and from where on; nothing where there is no replica: one that comes
-/// meanwhile has no older stores.
+/// What a call of this thread moves as it writes, and from where on.
 fn start((fd, file): (i32, &InUse), place: Written) -> Option<[u64; 2]> {
-    if !maps::has_replicas() {
-        return None;
-    }
     let start = now(mounts::fs(file.mount())?, (fd, file), place)?;
     Some([moved_by(file, place), start])
 }

@@ -168,6 +168,12 @@ pub(crate) fn block_all_signals() -> libc::sigset_t {
     before
 }
 
+/// Whether a thread is in a call of the kernel's.
+pub(crate) fn is_in_call(thread: i32, number: i64) -> bool {
+    let call = fs::read_to_string(format!("/proc/self/task/{thread}/syscall")).unwrap();
+    call.starts_with(&format!("{number} "))
+}
+
 #[allow(unused_macros, reason = "each test file uses its own part")]
 macro_rules! promises {
     ($($(#[$doc:meta])* $name:ident: $how:ident $task:ident;)*) => {
