@@ -15,6 +15,8 @@ promises! {
     /// The rest of what was sent went to whom the next connection was with, or into the next file: whatever had the
     /// number by then.
     what_is_opened_meanwhile_gets_nothing: maps_own_pages replaced;
+    /// Who waited went on waiting, for the next connection, where nobody read that.
+    nor_is_it_waited_for: maps_own_pages replaced_by_full;
     a_file_that_is_opened_meanwhile_gets_nothing: runs_with_the_daemon replaced_file;
     nor_is_one_read_that_is_opened_meanwhile: runs_with_the_daemon replaced_source;
     /// The sender read on by what it had known of the pool, which was unmapped by then.
@@ -44,7 +46,7 @@ mod tasks {
     use std::thread;
     use std::time::Duration;
 
-    use super::harness::{PLACE, support};
+    use super::harness::{PLACE, is_in_call, support};
 
     const LEN: usize = 4 << 20;
     static SENDER: AtomicI32 = AtomicI32::new(0);
@@ -103,10 +105,13 @@ mod tasks {
         }
     }
 
-    fn fill(socket: &mut UnixStream) {
+    /// Fills a socket, and returns with how many bytes.
+    fn fill(socket: &mut UnixStream) -> usize {
         socket.set_nonblocking(true).unwrap();
-        while socket.write(&[0; 4096]).is_ok() {}
+        let put = || socket.write(&[0; 4096]).ok();
+        let filled = std::iter::from_fn(put).sum();
         socket.set_nonblocking(false).unwrap();
+        filled
     }
 
     #[test]
@@ -165,25 +170,43 @@ mod tasks {
     #[test]
     #[ignore = "a task of another test"]
     fn replaced() {
+        replaced_by(UnixStream::pair().unwrap(), 0);
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn replaced_by_full() {
+        let (mut next, other) = UnixStream::pair().unwrap();
+        let filled = fill(&mut next);
+        replaced_by((next, other), filled);
+    }
+
+    /// Has another socket at the number of one that is sent to, which has so many bytes then as before.
+    fn replaced_by((next, mut other): (UnixStream, UnixStream), filled: usize) {
         let (file, bytes) = file();
         let (to, mut out) = UnixStream::pair().unwrap();
-        let (next, mut other) = UnixStream::pair().unwrap();
         let (to, file) = (&to, &file);
         thread::scope(|scope| {
             let mut from = 0;
-            let sender = scope.spawn(move || send(to, file, &mut from));
-            // It has sent something, and waits soon.
+            let sender = scope.spawn(move || {
+                SENDER.store(unsafe { libc::gettid() }, Ordering::Release);
+                send(to, file, &mut from)
+            });
+            // It has sent something, and waits.
             let mut got = vec![0];
             out.read_exact(&mut got).unwrap();
+            let thread = SENDER.load(Ordering::Acquire);
+            fail_unless(support::eventually(|| is_in_call(thread, libc::SYS_ppoll)));
             replace(to, &next);
-            out.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-            fail_unless(out.read_to_end(&mut got).is_ok());
+            fail_unless(support::eventually(|| sender.is_finished()));
+            out.read_to_end(&mut got).unwrap();
             let sent = sender.join().unwrap().unwrap();
             assert!(sent < LEN && got == bytes[..sent], "{sent}");
         });
         other.set_nonblocking(true).unwrap();
-        let got = other.read(&mut [0]).map_err(|why| why.kind());
-        assert_eq!(got, Err(ErrorKind::WouldBlock));
+        let mut got = Vec::new();
+        let ended = other.read_to_end(&mut got).map_err(|why| why.kind());
+        assert_eq!((ended, got.len()), (Err(ErrorKind::WouldBlock), filled));
     }
 
     #[test]

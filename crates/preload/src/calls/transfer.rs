@@ -503,7 +503,7 @@ fn send_all(to: &Foreign, waits: bool, bytes: &[u8]) -> Served {
         if !is_full {
             break Some(put);
         }
-        match wait_for_reader(fd) {
+        match wait_for_reader(to) {
             Ok(()) => has_waited = true,
             Err(ended) => break ended,
         }
@@ -518,9 +518,10 @@ fn put_at_once(fd: u64, bytes: &[u8]) -> Ret {
 }
 
 /// Waits until something can be written. `Err` is what the call returns if it has done nothing yet, where a signal has
-/// come, or it is the kernel that has to wait: only so long, or on the program's stack for handlers, where all signals
-/// are blocked.
-fn wait_for_reader(fd: u64) -> Result<(), Served> {
+/// come, or another file has the number by now, or it is the kernel that has to wait: only so long, or on the program's
+/// stack for handlers, where all signals are blocked.
+fn wait_for_reader(to: &Foreign) -> Result<(), Served> {
+    let fd = to.fd;
     if signals::come().is_none() && (signals::are_blocked() || waits_only_so_long(fd)) {
         return Err(None);
     }
@@ -534,6 +535,10 @@ fn wait_for_reader(fd: u64) -> Result<(), Served> {
         let found = quiet::outside(poll);
         if found != 0 && found != fail(libc::EINTR) {
             return Ok(());
+        }
+        // It may be one that nobody ever reads.
+        if !to.is_there() {
+            return Err(Some(RESTART));
         }
     }
 }
