@@ -3,9 +3,10 @@
 //! them.
 //!
 //! What is served is what both calls are made for: files on both sides. Whatever may wait for others, a
-//! pipe or a socket, the kernel moves, so that a signal ends it. Where mappings show files' own pages the kernel's
-//! reading would end that: there the bytes are moved here, and who has to wait is outside meanwhile, and hears of
-//! signals. What cannot work is refused, as it would be.
+//! pipe or a socket, the kernel moves, so that a signal ends it, and what goes by files elsewhere that are open with
+//! `O_DIRECT`, by its rules of alignment. Where mappings show files' own pages the kernel's reading would end that: there
+//! the bytes are moved here, but for `O_DIRECT`, and who has to wait is outside meanwhile, and hears of signals. What
+//! cannot work is refused, as it would be.
 
 use std::cell::Cell;
 
@@ -35,14 +36,20 @@ const LOOK_NS: i64 = 50_000_000;
 /// What the kernel calls file systems that a daemon serves: it copies between two of them.
 const FUSE: i64 = 0x6573_5546;
 
-/// What another file system has of a descriptor.
-struct Foreign {
-    fd: u64,
+/// What tells a file from all others, but for one that is made with its inode where it is not known when. Openings of
+/// one device are alike.
+#[derive(PartialEq, Eq)]
+struct Identity {
     kind: u32,
     device: u64,
     inode: u64,
-    /// When it was made, where that is known: an inode is used again.
     born: (i64, u32),
+}
+
+/// What another file system has of a descriptor.
+struct Foreign {
+    fd: u64,
+    is: Identity,
     flags: i32,
     /// Another mount of a daemon's.
     is_fuse: bool,
@@ -58,12 +65,44 @@ enum Out<'a> {
     Stream(Foreign, bool),
 }
 
+impl Identity {
+    /// `None` where there is no such descriptor; no file system is asked for what it has told before.
+    fn of(fd: u64) -> Option<Self> {
+        let mut found = std::mem::MaybeUninit::<libc::statx>::zeroed();
+        let (here, flags) = (c"".as_ptr(), libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC);
+        let mask = libc::STATX_TYPE | libc::STATX_INO | libc::STATX_BTIME;
+        if sys!(libc::SYS_statx, fd, here, flags, mask, found.as_mut_ptr()) != 0 {
+            // It may be refused: by a rule, or a kernel that has no such call.
+            return Self::without_birth(fd);
+        }
+        // SAFETY: zeroes are a valid value, which the kernel has filled; what it does not tell stays zero.
+        let found = unsafe { found.assume_init() };
+        Some(Self {
+            kind: u32::from(found.stx_mode) & libc::S_IFMT,
+            device: libc::makedev(found.stx_dev_major, found.stx_dev_minor),
+            inode: found.stx_ino,
+            born: (found.stx_btime.tv_sec, found.stx_btime.tv_nsec),
+        })
+    }
+
+    fn without_birth(fd: u64) -> Option<Self> {
+        let mut found = std::mem::MaybeUninit::<libc::stat>::zeroed();
+        if sys!(libc::SYS_fstat, fd, found.as_mut_ptr()) != 0 {
+            return None;
+        }
+        // SAFETY: zeroes are a valid value, which the kernel has filled.
+        let found = unsafe { found.assume_init() };
+        let kind = found.st_mode & libc::S_IFMT;
+        Some(Self { kind, device: found.st_dev, inode: found.st_ino, born: (0, 0) })
+    }
+}
+
 impl Foreign {
     /// `None` where there is no such descriptor.
     fn of(fd: i32) -> Option<Self> {
         let fd = fd as u64;
         let mut space = std::mem::MaybeUninit::<libc::statfs>::zeroed();
-        let found = stat(fd)?;
+        let is = Identity::of(fd)?;
         let flags = sys!(libc::SYS_fcntl, fd, libc::F_GETFL, 0);
         let told = sys!(libc::SYS_fstatfs, fd, space.as_mut_ptr());
         if flags < 0 {
@@ -72,18 +111,16 @@ impl Foreign {
         // SAFETY: zeroes are a valid value, which the kernel has filled.
         let space = unsafe { space.assume_init() };
         let is_fuse = told == 0 && space.f_type == FUSE;
-        let (kind, device, inode) = (found.st_mode & libc::S_IFMT, found.st_dev, found.st_ino);
-        Some(Self { fd, kind, device, inode, born: born(fd), flags: flags as i32, is_fuse })
+        Some(Self { fd, is, flags: flags as i32, is_fuse })
     }
 
     /// Whether the number leads to the same file still: another thread may have closed it, and opened another one.
     fn is_there(&self) -> bool {
-        let is_it = |now: libc::stat| (now.st_dev, now.st_ino) == (self.device, self.inode);
-        stat(self.fd).is_some_and(is_it) && born(self.fd) == self.born
+        Identity::of(self.fd).is_some_and(|now| now == self.is)
     }
 
     fn is_regular(&self) -> bool {
-        self.kind == libc::S_IFREG
+        self.is.kind == libc::S_IFREG
     }
 
     fn is_aligned(&self) -> bool {
@@ -103,25 +140,6 @@ impl Foreign {
             Out::Stream(self, waits)
         }
     }
-}
-
-fn stat(fd: u64) -> Option<libc::stat> {
-    let mut found = std::mem::MaybeUninit::<libc::stat>::zeroed();
-    if sys!(libc::SYS_fstat, fd, found.as_mut_ptr()) != 0 {
-        return None;
-    }
-    // SAFETY: zeroes are a valid value, which the kernel has filled.
-    Some(unsafe { found.assume_init() })
-}
-
-fn born(fd: u64) -> (i64, u32) {
-    let mut found = std::mem::MaybeUninit::<libc::statx>::zeroed();
-    let (here, flags) = (c"".as_ptr(), libc::AT_EMPTY_PATH);
-    // What it does not tell stays zero.
-    sys!(libc::SYS_statx, fd, here, flags, libc::STATX_BTIME, found.as_mut_ptr());
-    // SAFETY: zeroes are a valid value, which the kernel may have filled.
-    let time = unsafe { found.assume_init() }.stx_btime;
-    (time.tv_sec, time.tv_nsec)
 }
 
 fn position(fd: u64) -> Ret {
@@ -183,7 +201,7 @@ impl Side {
             (Self::Ours(one), Self::Ours(other)) => Some(one.mount() == other.mount()),
             // One that came past this library is of the mount too: the kernel's to do.
             (Self::Ours(ours), Self::Foreign(other)) | (Self::Foreign(other), Self::Ours(ours)) => {
-                let is_apart = other.device != mounts::device(ours.mount()) && !other.is_fuse;
+                let is_apart = other.is.device != mounts::device(ours.mount()) && !other.is_fuse;
                 is_apart.then_some(false)
             }
             (Self::Foreign(_), Self::Foreign(_)) => None,
@@ -200,7 +218,7 @@ impl Side {
     fn is_directory(&self) -> bool {
         match self {
             Self::Ours(file) => file.is(DIRECTORY),
-            Self::Foreign(other) => other.kind == libc::S_IFDIR,
+            Self::Foreign(other) => other.is.kind == libc::S_IFDIR,
         }
     }
 
@@ -403,13 +421,14 @@ fn transfer(
         let room = buffer.get_mut(..len).unwrap_or_default();
         let got = match (&mut source, other) {
             (Some(source), _) => source.read_into(start + done, room),
-            (None, Some(other)) if other.is_there() => {
+            // It was looked at just before the call's first bytes.
+            (None, Some(other)) if done == 0 || other.is_there() => {
                 Some(sys!(libc::SYS_pread64, other.fd, room.as_mut_ptr(), len, start + done))
             }
             (None, _) => Some(RESTART),
         };
         let put = got.and_then(|got| match usize::try_from(got) {
-            Ok(got) if got > 0 => out.put(buffer.get(..got).unwrap_or_default()),
+            Ok(got) if got > 0 => out.put(buffer.get(..got).unwrap_or_default(), done > 0),
             _ => Some(got),
         });
         let bytes = put.unwrap_or(0);
@@ -442,7 +461,7 @@ impl Out<'_> {
                 target.description.flags()
             }
             // A pipe has no other end to append to.
-            Self::Stream(pipe, _) if pipe.kind == libc::S_IFIFO => pipe.flags & !libc::O_APPEND,
+            Self::Stream(pipe, _) if pipe.is.kind == libc::S_IFIFO => pipe.flags & !libc::O_APPEND,
             Self::File(other, _) | Self::Stream(other, _) => other.flags,
         };
         if flags & libc::O_ACCMODE == libc::O_RDONLY || flags & libc::O_PATH != 0 {
@@ -451,8 +470,9 @@ impl Out<'_> {
         (flags & libc::O_APPEND != 0).then_some(fail(libc::EINVAL))
     }
 
-    /// Writes bytes to it; the call is made again, or ends short, where another file has its number by now.
-    fn put(&self, bytes: &[u8]) -> Served {
+    /// Writes bytes to it; the call is made again, or ends short, where another file has its number by now. The first of
+    /// a call go without a look: to a file system that numbers its files anew each time none would ever be written.
+    fn put(&self, bytes: &[u8], has_begun: bool) -> Served {
         match self {
             // The kernel would read the source by pages of its own, and a file that it has those of is not published.
             Self::Ours(target, fd) => data::write_to(target, bytes).or_else(|| {
@@ -466,26 +486,29 @@ impl Out<'_> {
             }),
             Self::File(other, at) => Some(quiet::outside(|| {
                 // The same file may have been opened anew.
-                if !other.is_there() || position(other.fd) != at.get() {
+                if has_begun && !(other.is_there() && position(other.fd) == at.get()) {
                     return RESTART;
                 }
                 let put = sys!(libc::SYS_write, other.fd, bytes.as_ptr(), bytes.len());
-                at.set(at.get() + put.max(0));
+                // One that has none stays without.
+                let moved = if at.get() < 0 { 0 } else { put.max(0) };
+                at.set(at.get() + moved);
                 put
             })),
-            Self::Stream(other, waits) => send_all(other, *waits, bytes),
+            Self::Stream(other, waits) => send_all(other, *waits, bytes, has_begun),
         }
     }
 }
 
 /// Writes to a pipe, a socket or a device: as much as it takes at once where it is not to be waited for, else all of
 /// it, unless a signal comes. Nothing where the kernel is to wait.
-fn send_all(to: &Foreign, waits: bool, bytes: &[u8]) -> Served {
+fn send_all(to: &Foreign, waits: bool, bytes: &[u8], mut has_begun: bool) -> Served {
     let (fd, mut done, mut has_waited) = (to.fd, 0, false);
     let ended = loop {
-        if !to.is_there() {
+        if has_begun && !to.is_there() {
             break Some(RESTART);
         }
+        has_begun = true;
         let put = put_at_once(fd, bytes.get(done..).unwrap_or_default());
         if let Some(more) = usize::try_from(put).ok().filter(|more| *more > 0) {
             done += more;
