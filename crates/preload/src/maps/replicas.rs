@@ -272,7 +272,8 @@ fn publish_file(maps: &Maps, range: &Range<u64>, file: (usize, Ino)) -> Result<(
     }
     let pieces = found.iter().flat_map(Change::pieces);
     fs.publish(&ctx(), file.1, pieces).map_err(failed)?;
-    // Only now: what could not be published is no part of the file, whose bytes the bases are.
+    // Only now: of what could not be published nothing is in the file, whose bytes the bases are. What lay behind an end
+    // that is new since is not there either, and in the bases until the file's bytes are shown at its place.
     for change in &found {
         put_all(of_file(maps, file), change);
     }
