@@ -21,6 +21,8 @@ promises! {
     nor_is_one_read_that_is_opened_meanwhile: runs_with_the_daemon replaced_source;
     /// The sender read on by what it had known of the pool, which was unmapped by then.
     the_pool_may_be_left_meanwhile: maps_own_pages left;
+    /// The position stayed, and what had been sent was sent once more.
+    the_position_moves_where_the_pool_is_left: maps_own_pages left_with_a_position;
     /// A removed file that another thread had closed kept its pages behind that, until something else was closed.
     what_is_closed_meanwhile_ends_with_it: maps_own_pages closed;
     /// Signals were put off until somebody read, maybe for ever.
@@ -129,6 +131,27 @@ mod tasks {
             out.read_to_end(&mut got).unwrap();
             assert!(got == bytes);
         });
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn left_with_a_position() {
+        let (mut file, bytes) = file();
+        file.rewind().unwrap();
+        let (mut out, into) = pipe().unwrap();
+        let fd = file.as_raw_fd();
+        let (sent, got) = thread::scope(|scope| {
+            let sender = scope.spawn(move || unsafe {
+                libc::sendfile(into.as_raw_fd(), fd, std::ptr::null_mut(), LEN)
+            });
+            let mut got = vec![0];
+            out.read_exact(&mut got).unwrap();
+            assert_eq!(unsafe { libc::mlockall(libc::MCL_CURRENT) }, 0);
+            out.read_to_end(&mut got).unwrap();
+            (usize::try_from(sender.join().unwrap()).unwrap(), got)
+        });
+        assert!(got == bytes[..sent]);
+        assert_eq!(file.stream_position().unwrap(), sent as u64);
     }
 
     /// Free pages, looked at by a name alone.

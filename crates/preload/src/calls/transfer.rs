@@ -26,7 +26,7 @@ use crate::process::signals;
 
 /// Bytes that are read at once.
 const CHUNK: u64 = 256 << 10;
-/// The same where they may be a message by themselves, as those are that Linux sends.
+/// The same where they are a message by themselves, as Linux makes them.
 const MESSAGE: u64 = 64 << 10;
 /// Bytes that one call moves at most, as in Linux.
 const MOST: u64 = 0x7fff_f000;
@@ -385,7 +385,12 @@ fn send(args: &Args) -> Served {
         transfer(&mut to, (source.as_mut(), other_source.as_ref(), start), count.min(MOST))?;
     let end = start + u64::try_from(moved).unwrap_or(0);
     match source {
-        Some(source) if at == 0 => source.set_position(end),
+        Some(_) if at == 0 && moved <= 0 => {}
+        Some(mut source) if at == 0 => match source.renew() {
+            Some(()) => source.set_position(end),
+            // The pools were left meanwhile, and the number is the kernel's since.
+            None => _ = sys!(libc::SYS_lseek, from, end, libc::SEEK_SET),
+        },
         _ if !guard::store(at, &end) => return Some(fail(libc::EFAULT)),
         _ => {}
     }
@@ -404,7 +409,7 @@ fn transfer(
     (mut source, other, start): (Option<&mut File>, Option<&Foreign>, u64),
     count: u64,
 ) -> Served {
-    let chunk = if matches!(out, Out::Stream(..)) { MESSAGE } else { CHUNK };
+    let chunk = if out.keeps_messages() { MESSAGE } else { CHUNK };
     let room = usize::try_from(chunk.min(count)).unwrap_or(0);
     let mut buffer: Vec<u8> = Vec::new();
     // A program may have no memory left, of which only the kernel has no need.
@@ -451,6 +456,17 @@ impl Out<'_> {
             Self::Ours(target, _) => target.renew().is_some(),
             Self::File(..) | Self::Stream(..) => true,
         }
+    }
+
+    /// Whether what is written at once is read at once: of all sockets but streams.
+    fn keeps_messages(&self) -> bool {
+        let Self::Stream(other, _) = self else { return false };
+        let (mut kind, mut bytes) = (libc::SOCK_STREAM, size_of::<i32>() as u32);
+        let (of, what, at) = (libc::SOL_SOCKET, libc::SO_TYPE, &raw mut kind);
+        let is_socket = other.is.kind == libc::S_IFSOCK;
+        is_socket
+            && sys!(libc::SYS_getsockopt, other.fd, of, what, at, &raw mut bytes) == 0
+            && kind != libc::SOCK_STREAM
     }
 
     /// What the call fails with where nothing is sent to what was opened so.
