@@ -42,7 +42,7 @@ const SHARED: &[Shared] = &[
             "crates/pm/src/device/model.rs",
             "crates/pm/src/purpose.rs",
         ],
-        fingerprint: 0x7c1d_12ad_5d55_b07b,
+        fingerprint: 0x25d4_aa65_9e84_5ec9,
     },
 ];
 

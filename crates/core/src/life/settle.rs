@@ -99,6 +99,13 @@ impl<E: Into<Error>> From<E> for Stopped {
     }
 }
 
+/// Where the journals of lanes have records that are torn.
+fn torn_in(journal: &Journal, lanes: &[Lane<'_>]) -> impl Iterator<Item = PmAddr> {
+    let page = |at: PmAddr| (at.slot(), at.byte() / PAGE);
+    let pages: Vec<_> = lanes.iter().map(|lane| page(lane.journal().0)).collect();
+    journal.torn.iter().copied().filter(move |at| pages.contains(&page(*at)))
+}
+
 /// A pool of which inodes are judged.
 pub(crate) struct JudgedPool<'a> {
     pub(crate) pm: &'a Pm,
@@ -177,13 +184,9 @@ impl JudgedPool<'_> {
             pending = pending.and(zeroed);
         }
         // A record that its client died in the middle of: as a power cut's, in recovery.
-        for page in lanes.iter().map(|lane| lane.journal().0) {
-            let is_own =
-                |at: &&PmAddr| at.slot() == page.slot() && at.byte() / PAGE == page.byte() / PAGE;
-            for at in journal.torn.iter().filter(is_own) {
-                let zeroed = pm.stream_zero(*at, JOURNAL_RECORD_BYTES as u64, Purpose::Journal);
-                pending = pending.and(zeroed);
-            }
+        for at in torn_in(&journal, lanes) {
+            let zeroed = pm.stream_zero(at, JOURNAL_RECORD_BYTES as u64, Purpose::Journal);
+            pending = pending.and(zeroed);
         }
         // Certificates take the place of what is accepted and erased so, and of what is redone.
         if owed.is_empty() || !seeded::is_on(Bug::RedoTooEarly) {

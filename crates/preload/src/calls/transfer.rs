@@ -39,7 +39,7 @@ const FUSE: i64 = 0x6573_5546;
 /// What tells a file from all others, but for one that is made with its inode where it is not known when. Openings of
 /// one device are alike.
 #[derive(PartialEq, Eq)]
-struct Identity {
+struct FileMark {
     kind: u32,
     device: u64,
     inode: u64,
@@ -49,7 +49,7 @@ struct Identity {
 /// What another file system has of a descriptor.
 struct Foreign {
     fd: u64,
-    is: Identity,
+    is: FileMark,
     flags: i32,
     /// Another mount of a daemon's.
     is_fuse: bool,
@@ -65,7 +65,7 @@ enum Out<'a> {
     Stream(Foreign, bool),
 }
 
-impl Identity {
+impl FileMark {
     /// `None` where there is no such descriptor; no file system is asked for what it has told before.
     fn of(fd: u64) -> Option<Self> {
         let mut found = std::mem::MaybeUninit::<libc::statx>::zeroed();
@@ -102,7 +102,7 @@ impl Foreign {
     fn of(fd: i32) -> Option<Self> {
         let fd = fd as u64;
         let mut space = std::mem::MaybeUninit::<libc::statfs>::zeroed();
-        let is = Identity::of(fd)?;
+        let is = FileMark::of(fd)?;
         let flags = sys!(libc::SYS_fcntl, fd, libc::F_GETFL, 0);
         let told = sys!(libc::SYS_fstatfs, fd, space.as_mut_ptr());
         if flags < 0 {
@@ -116,7 +116,7 @@ impl Foreign {
 
     /// Whether the number leads to the same file still: another thread may have closed it, and opened another one.
     fn is_there(&self) -> bool {
-        Identity::of(self.fd).is_some_and(|now| now == self.is)
+        FileMark::of(self.fd).is_some_and(|now| now == self.is)
     }
 
     fn is_regular(&self) -> bool {
