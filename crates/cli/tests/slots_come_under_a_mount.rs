@@ -10,7 +10,7 @@ use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -218,6 +218,28 @@ fn also_beside_its_dead_mount() {
 #[test]
 fn or_with_the_next_mount() {
     replaced("or_with_the_next_mount", End::KilledMounted);
+}
+
+/// The new one's path was counted in the place of the old one's. Where the daemon died before the old one went, no mount
+/// had room for the pool's slots.
+#[test]
+fn the_paths_of_both_have_room_in_a_mount() {
+    let Some(scratch) = Scratch::for_mount("the_paths_of_both_have_room_in_a_mount") else {
+        return;
+    };
+    let _alone = alone();
+    let (top, dir) = (PathBuf::from(scratch.slot("top")), scratch.dir());
+    let folder = [200; 3].iter().fold(top, |folder, len| folder.join("x".repeat(*len)));
+    fs::create_dir_all(&folder).unwrap();
+    let slots = ["a", "b", "c", "d", "e", "f", "g"].map(|slot| folder.join(slot));
+    let [pool @ .., new] = slots.each_ref().map(|slot| slot.to_str().unwrap());
+    novale(&[&["mkfs", "--size", "2M", "--quiet"], &pool[..]].concat()).ok();
+    novale(&[&["mount"], &pool[..], &[&*dir]].concat()).ok();
+    let replaced = novale(&["slot", "replace", "--size", "2M", pool[2], new, &dir]);
+    replaced.refused(1, &["paths of the 7 slots", "shorter"]);
+    assert!(!Path::new(new).exists());
+    novale(&["umount", &dir]).ok();
+    fs::remove_dir_all(folder.ancestors().nth(2).unwrap()).unwrap();
 }
 
 /// The new slot was one as the others first: a writer filled it, then it could not be emptied, and the pool had one

@@ -128,15 +128,17 @@ fn joined_source(given: &[PathBuf]) -> OsString {
 /// Bytes of a mount's source at most: the kernel copies a page of it, and the last one ends it.
 const SOURCE_BYTES_MAX: usize = 4095;
 
-/// Refuses absolute paths that no mount has room for.
+/// Refuses paths, which are absolute, that no mount has room for together.
 pub(crate) fn refuse_long<'a>(given: impl IntoIterator<Item = &'a PathBuf>) -> Result<()> {
-    let given: Vec<PathBuf> = given.into_iter().cloned().collect();
-    let bytes = joined_source(&given).len();
+    let (mut count, mut bytes) = (0_usize, 0);
+    for path in given {
+        bytes += usize::from(count > 0) + path.as_os_str().len();
+        count += 1;
+    }
     if bytes > SOURCE_BYTES_MAX {
         bail!(
-            "the paths of the {} slots have {bytes} bytes together, and a mount has room for {SOURCE_BYTES_MAX}: name \
-             them by shorter ones, such as symbolic links",
-            given.len()
+            "the paths of the {count} slots have {bytes} bytes together, and a mount has room for {SOURCE_BYTES_MAX}: \
+             name them by shorter ones, such as symbolic links"
         );
     }
     Ok(())
@@ -145,6 +147,11 @@ pub(crate) fn refuse_long<'a>(given: impl IntoIterator<Item = &'a PathBuf>) -> R
 /// Refuses slots that the source of their mount would not name.
 pub(crate) fn refuse_unnamed(given: &[PathBuf]) -> Result<()> {
     refuse_long(given)?;
+    refuse_taken_apart(given)
+}
+
+/// Refuses slots that the source of their mount would name by other paths.
+pub(crate) fn refuse_taken_apart(given: &[PathBuf]) -> Result<()> {
     if split_source(&joined_source(given)) == given {
         return Ok(());
     }

@@ -256,7 +256,7 @@ impl ComingSlot<'_> {
         let new = self.path.to_owned();
         let all: Vec<PathBuf> = pool.iter().chain([&new]).cloned().collect();
         slots::refuse_twice(&all)?;
-        slots::refuse_unnamed(std::slice::from_ref(&new))?;
+        slots::refuse_taken_apart(std::slice::from_ref(&new))?;
         slots::refuse_long(all.iter().filter(|path| Some(*path) != self.old))?;
         slot_files::check_kind(&new)?;
         let is_there = new.exists();
@@ -280,8 +280,10 @@ impl ComingSlot<'_> {
         let new = self.path.to_owned();
         let all: Vec<PathBuf> = pool.iter().chain([&new]).cloned().collect();
         slots::refuse_twice(&all)?;
-        slots::refuse_unnamed(std::slice::from_ref(&new))?;
-        slots::refuse_long(all.iter().filter(|path| Some(*path) != self.old))?;
+        slots::refuse_taken_apart(std::slice::from_ref(&new))?;
+        // The pool has the one that is to go until nobody uses it any more, and is mounted with both where the daemon
+        // has died.
+        slots::refuse_long(&all)?;
         slot_files::check_kind(&new)?;
         if let Some(old) = self.old {
             self.least = replaced_bytes(old)?;
