@@ -19,8 +19,8 @@
 //! error. What stands is stored again, as a certificate above all numbers that were
 //! seen, and the view is dropped, which takes nothing from what is buffered. Before this nothing is stored, and until it is
 //! done the arena says that the slot has failed. An inode there that no view shows, and of which a record speaks, is judged
-//! with them; views stay while their slot has failed. One that is damaged, since its identity line was lost with a record of it shown, say, stays as it is: it
-//! keeps nobody from the others' bytes. Who dies in it leaves lines of the newest number with a view that is
+//! with them; views stay while their slot has failed. One that is damaged, since its identity line was lost with a record
+//! of it shown, say, stays as it is: it keeps nobody from the others' bytes. Who dies in it leaves lines of the newest number with a view that is
 //! behind: of such an inode media is ahead, by one or by the certificate's number too, which is judged again, and
 //! stands. Power that goes takes the arena along, and recovery judges the same lines and records alone.
 
