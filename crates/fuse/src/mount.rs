@@ -110,16 +110,17 @@ impl Mounted {
     }
 
     /// Takes the mount out of the tree, and the other directories that show all of it with it, as far as nothing hides
-    /// them; files that are open there stay usable. No error when it is out already.
+    /// them; files that are open there stay usable. No error when it is out already: then others are left alone, for
+    /// their device may be another one with the same number.
     pub(crate) fn detach(&self) -> Result<(), MountError> {
+        if !self.is_there().map_err(MountError::Device)? {
+            return Ok(());
+        }
         let table = MountTable::read().map_err(MountError::Device)?;
         let others = table.all_whole(self.device).filter(|entry| entry.target != self.target);
         for entry in others.filter(|_| privileged()) {
             // Best effort: it is dead from now on, as a bind mount of a part is.
             detach(&entry.target, self.device).unwrap_or_default();
-        }
-        if !self.is_there().map_err(MountError::Device)? {
-            return Ok(());
         }
         detach(&self.target, self.device)
     }
