@@ -233,9 +233,7 @@ fn an_inode_that_is_damaged_keeps_nobody_from_the_others() {
 /// up, for one inode that was behind its view by the commit that had met the failure.
 #[test]
 fn a_commit_that_is_lost_with_its_record_takes_nothing_along() {
-    for lanes in [1, 2] {
-        damaged_by_names(lanes);
-    }
+    damaged_by_names(2);
 }
 
 /// Ends a session whose slot is back, while it fails once more at a store; says whether there were so many.
