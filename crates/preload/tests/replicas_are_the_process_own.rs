@@ -10,30 +10,7 @@
 #[macro_use]
 mod harness;
 
-use std::process::Stdio;
-
-use harness::support::program;
-use harness::{PLACE, is_whole, library, mounted, succeeds};
-
-const PAGE: usize = 4096;
-
-/// Runs a task directly, with atomic mappings; what is said to its user.
-fn said(name: &str) -> Option<String> {
-    let (scratch, slot) = mounted(name)?;
-    let mut command = std::process::Command::new(program());
-    command.env("NOVALE_PRELOAD", library()).env(PLACE, scratch.dir()).stdin(Stdio::null());
-    command.args(["run", "--strict", "--map", "atomic", "--mount", &scratch.dir(), "--"]);
-    command.arg(std::env::current_exe().unwrap());
-    command.args(["--exact", &format!("tasks::{name}"), "--ignored", "--nocapture"]);
-    let output = command.output().unwrap();
-    succeeds(&output);
-    is_whole(&scratch, &slot);
-    Some(String::from_utf8_lossy(&output.stderr).into_owned())
-}
-
-fn runs(name: &str) {
-    said(name);
-}
+use harness::replicas::{runs, said};
 
 promises! {
     /// `MADV_DONTNEED` took away what was not published, which a shared mapping keeps, and `msync` said that all of it
@@ -99,41 +76,11 @@ mod tasks {
     use std::os::fd::{AsFd, AsRawFd};
     use std::os::unix::ffi::OsStrExt;
     use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
-    use std::path::PathBuf;
     use std::sync::Barrier;
     use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-    use super::harness::{PLACE, exits_with};
-    use super::*;
-
-    fn path(name: &str) -> PathBuf {
-        PathBuf::from(std::env::var_os(PLACE).unwrap()).join(name)
-    }
-
-    fn map<'a>(file: &File, kind: i32, len: usize) -> &'a mut [u8] {
-        let (access, fd) = (libc::PROT_READ | libc::PROT_WRITE, file.as_raw_fd());
-        let at = unsafe { libc::mmap(std::ptr::null_mut(), len, access, kind, fd, 0) };
-        assert_ne!(at, libc::MAP_FAILED);
-        unsafe { std::slice::from_raw_parts_mut(at.cast(), len) }
-    }
-
-    /// A file of so many pages of sevens, and a shared mapping of it.
-    fn mapped<'a>(pages: usize) -> (File, &'a mut [u8]) {
-        fs::write(path("file"), vec![7; pages * PAGE]).unwrap();
-        let file = File::options().read(true).write(true).open(path("file")).unwrap();
-        let map = map(&file, libc::MAP_SHARED, pages * PAGE);
-        (file, map)
-    }
-
-    fn publish(map: &mut [u8]) {
-        assert_eq!(unsafe { libc::msync(map.as_mut_ptr().cast(), map.len(), libc::MS_SYNC) }, 0);
-    }
-
-    fn byte(file: &File, at: usize) -> u8 {
-        let mut byte = [0];
-        file.read_exact_at(&mut byte, at as u64).unwrap();
-        byte[0]
-    }
+    use super::harness::exits_with;
+    use super::harness::replicas::{PAGE, by_a_child, byte, map, mapped, path, publish, seek};
 
     #[test]
     #[ignore = "a task of another test"]
@@ -387,16 +334,6 @@ mod tasks {
         assert_eq!([0, 10, 20].map(|at| both[PAGE + at]), [b'b', b'a', b'b']);
     }
 
-    /// Has a child do something.
-    fn by_a_child(work: impl FnOnce() -> bool) {
-        let child = unsafe { libc::fork() };
-        if child == 0 {
-            let is_done = work();
-            unsafe { libc::_exit(i32::from(!is_done)) };
-        }
-        assert_eq!(exits_with(child), 0);
-    }
-
     #[test]
     #[ignore = "a task of another test"]
     fn changes_around() {
@@ -413,11 +350,6 @@ mod tasks {
         assert_eq!([50, 100, 101, 150].map(|at| map[at]), [b'b'; 4]);
         publish(map);
         assert_eq!([50, 100, 101, 150].map(|at| byte(&file, at)), [b'b'; 4]);
-    }
-
-    fn seek(file: &File, to: usize) {
-        let to = to.cast_signed() as i64;
-        assert_eq!(unsafe { libc::lseek(file.as_raw_fd(), to, libc::SEEK_SET) }, to);
     }
 
     /// Writes a byte at each place by one of the calls that have the position, or an offset.

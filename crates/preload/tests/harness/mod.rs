@@ -9,6 +9,7 @@
 pub(crate) mod support;
 
 pub(crate) mod calls;
+pub(crate) mod replicas;
 pub(crate) mod signals;
 
 use std::fs;
