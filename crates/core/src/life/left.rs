@@ -34,7 +34,9 @@ use novale_pm::{Health, Pm};
 use crate::base::error::{Error, Result};
 use crate::fs::{Fs, OpenOptions};
 use crate::inode::media::MediaInode;
+use crate::inode::numbers::Inodes;
 use crate::inode::state::InodePlace;
+use crate::inode::view::{View, Views};
 use crate::life::attach::{count_settled, is_open, tables, tell_files};
 use crate::life::settle::JudgedPool;
 use crate::op::journal::{Journal, Record, lane_pages};
@@ -65,11 +67,12 @@ impl Fs {
         now_ns: i64,
         process: PidInfo,
     ) -> Result<bool> {
-        let Some(doubts) = compare(&pm, arena)? else { return Ok(false) };
+        let Some(left) = LeftPool::read(&pm, arena)? else { return Ok(false) };
+        let Some(doubts) = left.doubts()? else { return Ok(false) };
         // Files of the same contents that have come to lie elsewhere since are as good.
         tell_files(&pm, arena);
         if failed_slots(arena) != 0 && nothing_lost(&pm, Health::default()).is_ok() {
-            end_doubts(&pm, arena, &doubts)?;
+            left.end_doubts(&doubts)?;
             nothing_lost(&pm, Health::default())?;
             // It is back; operations that it ended have left pages behind.
             forget_failed(arena);
@@ -92,89 +95,124 @@ impl Fs {
 #[derive(Debug, Clone, Copy)]
 struct Doubt {
     ino: Ino,
-    place: InodePlace,
     /// The number of the line that its view shows, where media may be behind that.
     owed: Option<u64>,
 }
 
-/// The inodes that are not as the clients of an arena have left them, where that may be; none where the pool is another.
-fn compare(pm: &Pm, arena: &Arena) -> Result<Option<Vec<Doubt>>> {
-    let pool = Pool::read(pm)?;
-    let (session, inodes, views) = tables(arena);
-    if session != u64::from(pool.state.session) {
-        return Ok(None);
-    }
-    let (mut is_same, mut doubts) = (true, Vec::new());
-    views.for_each(arena, &mut |view| {
-        let lock = arena.word(view.lock_off())?.load(Ordering::Acquire);
-        if !is_same || view.kind().is_none() || Owner::of_lock_word(lock).is_some() {
-            return Ok(());
-        }
-        let ino = view.ino();
-        let Some(addr) = inodes.addr(arena, ino)? else {
-            is_same = false;
-            return Ok(());
-        };
-        let (place, seen) = (InodePlace::new(pool.seed, ino, addr), view.op_seq());
-        let media = MediaInode::read(pm, &place)?;
-        let stored = media.newest().map_or(0, |(line, _)| line.op_seq);
-        let had_failed = is_lost(arena, addr);
-        if stored == seen && !(had_failed && media.torn_line().is_some()) {
-            return Ok(());
-        }
-        is_same = had_failed;
-        // One who died in the middle of this has left a certificate, which may be above the line.
-        let next = view.state().next_op_seq(pool.state.session);
-        let is_ahead = stored == next || stored == next + 1;
-        doubts.push(Doubt { ino, place, owed: (!is_ahead).then_some(seen) });
-        Ok(())
-    })?;
-    if is_same && doubts.iter().any(|doubt| doubt.owed.is_some()) {
-        is_same = are_behind_by_one(pm, arena, &pool, &doubts)?;
-    }
-    if is_same && failed_slots(arena) != 0 {
-        add_unloaded(pm, arena, &pool, &mut doubts)?;
-    }
-    Ok(is_same.then_some(doubts))
+/// A pool beside the arena of the dead who had it open.
+struct LeftPool<'a> {
+    pm: &'a Pm,
+    arena: &'a Arena,
+    pool: Pool,
+    inodes: Inodes,
+    views: Views,
 }
 
-/// Adds the inodes in slots that have failed of which records speak, and no view: where a line was lost only the record
-/// says so, and its lane is used for others once the slots are back.
-fn add_unloaded(pm: &Pm, arena: &Arena, pool: &Pool, doubts: &mut Vec<Doubt>) -> Result<()> {
-    let (_, inodes, views) = tables(arena);
-    let journal = Journal::read(pm, pool.seed, &lane_pages(pm, pool.superblock.lane_count)?)?;
-    let named: BTreeSet<Ino> = journal.records.iter().flat_map(Record::inos).collect();
-    let known: BTreeSet<Ino> = doubts.iter().map(|doubt| doubt.ino).collect();
-    for ino in named.difference(&known).copied() {
-        let Some(addr) = inodes.addr(arena, ino)?.filter(|addr| is_lost(arena, *addr)) else {
-            continue;
-        };
-        if let Some(view) = views.find(arena, ino)? {
-            let lock = arena.word(view.lock_off())?.load(Ordering::Acquire);
-            if view.kind().is_some() || Owner::of_lock_word(lock).is_some() {
+impl<'a> LeftPool<'a> {
+    /// None where it is of another session than the arena.
+    fn read(pm: &'a Pm, arena: &'a Arena) -> Result<Option<Self>> {
+        let pool = Pool::read(pm)?;
+        let (session, inodes, views) = tables(arena);
+        let is_same = session == u64::from(pool.state.session);
+        Ok(is_same.then_some(Self { pm, arena, pool, inodes, views }))
+    }
+
+    fn place(&self, ino: Ino) -> Result<InodePlace> {
+        let addr = self.inodes.addr(self.arena, ino)?.ok_or(Error::Stale)?;
+        Ok(InodePlace::new(self.pool.seed, ino, addr))
+    }
+
+    fn judged<T>(&self, ask: impl FnOnce(&JudgedPool<'_>) -> Result<T>) -> Result<T> {
+        ask(&JudgedPool {
+            pm: self.pm,
+            seed: self.pool.seed,
+            session: self.pool.state.session,
+            lanes: self.pool.superblock.lane_count,
+            place: &|ino| self.place(ino),
+        })
+    }
+
+    /// Whether one of the dead has an inode locked, which is judged when its operation is settled.
+    fn is_locked(&self, view: &View<'_>) -> Result<bool> {
+        let lock = self.arena.word(view.lock_off())?.load(Ordering::Acquire);
+        Ok(Owner::of_lock_word(lock).is_some())
+    }
+
+    /// The inodes that are not as the clients have left them, where that may be; none where the pool is another.
+    fn doubts(&self) -> Result<Option<Vec<Doubt>>> {
+        let (mut is_same, mut doubts) = (true, Vec::new());
+        self.views.for_each(self.arena, &mut |view| {
+            if !is_same || view.kind().is_none() || self.is_locked(&view)? {
+                return Ok(());
+            }
+            let ino = view.ino();
+            let Some(addr) = self.inodes.addr(self.arena, ino)? else {
+                is_same = false;
+                return Ok(());
+            };
+            let media = MediaInode::read(self.pm, &self.place(ino)?)?;
+            let (seen, stored) = (view.op_seq(), media.newest().map_or(0, |(line, _)| line.op_seq));
+            let had_failed = is_lost(self.arena, addr);
+            if stored == seen && !(had_failed && media.torn_line().is_some()) {
+                return Ok(());
+            }
+            is_same = had_failed;
+            // One who died in the middle of this has left a certificate, which may be above the line.
+            let next = view.state().next_op_seq(self.pool.state.session);
+            let is_ahead = stored == next || stored == next + 1;
+            doubts.push(Doubt { ino, owed: (!is_ahead).then_some(seen) });
+            Ok(())
+        })?;
+        if is_same && doubts.iter().any(|doubt| doubt.owed.is_some()) {
+            is_same = self.judged(|judged| are_behind_by_one(judged, &doubts))?;
+        }
+        if is_same && failed_slots(self.arena) != 0 {
+            self.add_unloaded(&mut doubts)?;
+        }
+        Ok(is_same.then_some(doubts))
+    }
+
+    /// Adds the inodes in slots that have failed of which records speak, and no view: where a line was lost only the
+    /// record says so, and its lane is used for others once the slots are back.
+    fn add_unloaded(&self, doubts: &mut Vec<Doubt>) -> Result<()> {
+        let (pm, pool) = (self.pm, &self.pool);
+        let journal = Journal::read(pm, pool.seed, &lane_pages(pm, pool.superblock.lane_count)?)?;
+        let named: BTreeSet<Ino> = journal.records.iter().flat_map(Record::inos).collect();
+        let known: BTreeSet<Ino> = doubts.iter().map(|doubt| doubt.ino).collect();
+        for ino in named.difference(&known).copied() {
+            let addr = self.inodes.addr(self.arena, ino)?;
+            if !addr.is_some_and(|addr| is_lost(self.arena, addr)) {
                 continue;
             }
+            let view = self.views.find(self.arena, ino)?;
+            if let Some(view) = &view
+                && (view.kind().is_some() || self.is_locked(view)?)
+            {
+                continue;
+            }
+            doubts.push(Doubt { ino, owed: None });
         }
-        doubts.push(Doubt { ino, place: InodePlace::new(pool.seed, ino, addr), owed: None });
+        Ok(())
     }
-    Ok(())
+
+    /// Makes views and lines of inodes the same. Who dies here leaves them so, or to be done again.
+    fn end_doubts(&self, doubts: &[Doubt]) -> Result<()> {
+        let views =
+            doubts.iter().map(|doubt| Ok((doubt.ino, self.views.find(self.arena, doubt.ino)?)));
+        let views = views.collect::<Result<Vec<_>>>()?;
+        self.judged(|judged| judged.settle_views(self.arena, &views))
+    }
 }
 
 /// Whether what recovery would take from lines and records is behind the views by the commit that met the failure at
 /// most, and by the one before it, whose line may have been lost as it was written back.
-fn are_behind_by_one(pm: &Pm, arena: &Arena, pool: &Pool, doubts: &[Doubt]) -> Result<bool> {
-    let (_, inodes, _) = tables(arena);
-    let place = |ino| {
-        let addr = inodes.addr(arena, ino).ok()??;
-        Some(InodePlace::new(pool.seed, ino, addr))
-    };
-    let lanes = lane_pages(pm, pool.superblock.lane_count)?;
-    let mut journal = Journal::read(pm, pool.seed, &lanes)?;
-    journal.keep_naming(&doubts.iter().map(|doubt| doubt.ino).collect());
-    journal.judge(pm, pool.seed, pool.state.session, &place)?;
-    let first = u64::from(pool.state.session) << 32;
-    for Doubt { ino, place, owed } in doubts {
-        let standing = match standing::decide(pm, Some(pool.state.session), &journal, *ino, place) {
+fn are_behind_by_one(judged: &JudgedPool<'_>, doubts: &[Doubt]) -> Result<bool> {
+    let journal = judged.journal_of(&doubts.iter().map(|doubt| doubt.ino).collect())?;
+    let first = u64::from(judged.session) << 32;
+    for Doubt { ino, owed } in doubts {
+        let place = (judged.place)(*ino)?;
+        let standing = standing::decide(judged.pm, Some(judged.session), &journal, *ino, &place);
+        let standing = match standing {
             // One that is damaged says nothing of the others.
             Err(Error::Damaged { .. }) => continue,
             standing => standing?,
@@ -185,24 +223,4 @@ fn are_behind_by_one(pm: &Pm, arena: &Arena, pool: &Pool, doubts: &[Doubt]) -> R
         }
     }
     Ok(true)
-}
-
-/// Makes views and lines of inodes the same. Who dies here leaves them so, or to be done again.
-fn end_doubts(pm: &Pm, arena: &Arena, doubts: &[Doubt]) -> Result<()> {
-    let pool = Pool::read(pm)?;
-    let (_, inodes, views) = tables(arena);
-    let place = |ino| {
-        let addr = inodes.addr(arena, ino)?.ok_or(Error::Stale)?;
-        Ok(InodePlace::new(pool.seed, ino, addr))
-    };
-    let inodes = doubts.iter().map(|doubt| Ok((doubt.ino, views.find(arena, doubt.ino)?)));
-    let inodes = inodes.collect::<Result<Vec<_>>>()?;
-    let judged = JudgedPool {
-        pm,
-        seed: pool.seed,
-        session: pool.state.session,
-        lanes: pool.superblock.lane_count,
-        place: &place,
-    };
-    judged.settle_views(arena, &inodes)
 }

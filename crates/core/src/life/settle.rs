@@ -212,7 +212,7 @@ impl JudgedPool<'_> {
     }
 
     /// The records that name these inodes, judged.
-    fn journal_of(&self, inos: &BTreeSet<Ino>) -> Result<Journal> {
+    pub(crate) fn journal_of(&self, inos: &BTreeSet<Ino>) -> Result<Journal> {
         let mut journal = Journal::read(self.pm, self.seed, &lane_pages(self.pm, self.lanes)?)?;
         journal.keep_naming(inos);
         journal.judge(self.pm, self.seed, self.session, &|ino| (self.place)(ino).ok())?;
