@@ -271,6 +271,55 @@ fn what_is_buffered_outlives_all_who_have_the_pool_open() {
     novale(&["check", &slot]).ok();
 }
 
+/// A pool with a mode, and nothing that was only buffered, was refused with `-o ro` when its daemon had been killed, and
+/// for good where a slot was missing. With some it is shown without them, where their file is away meanwhile.
+#[test]
+fn a_pool_with_a_mode_is_shown_as_it_is() {
+    let Some(scratch) = Scratch::for_mount("a_pool_with_a_mode_is_shown") else { return };
+    let _alone = alone();
+    let slots = [scratch.slot("a"), scratch.slot("b")];
+    let both = || [slots[0].as_str(), slots[1].as_str()];
+    let dir = scratch.dir();
+    let mount = |words: &str, slots: &[&str]| {
+        novale(&[&["mount", "-o", words], slots, &[dir.as_str()]].concat())
+    };
+    let kill = || {
+        assert!(ends(signal_daemon(&slots[0], Signal::KILL)));
+        novale(&["umount", &dir]).ok();
+    };
+    novale(&[&["mkfs", "--size", "32M", "--mode", "buffered"], &both()[..]].concat()).ok();
+    mount("direct", &both()).ok();
+    let mut file = File::create(scratch.in_dir("f")).unwrap();
+    write(&mut file);
+    file.sync_all().unwrap();
+    drop(file);
+    kill();
+    let lost = scratch.slot("lost");
+    fs::rename(&slots[1], &lost).unwrap();
+    mount("ro", &both()[..1]).ok();
+    assert_eq!(fs::read_dir(&dir).unwrap().count(), 1);
+    novale(&["umount", &dir]).ok();
+    fs::rename(&lost, &slots[1]).unwrap();
+    mount("direct", &both()).ok();
+    write(&mut File::create(scratch.in_dir("g")).unwrap());
+    kill();
+    let refused = mount("ro", &both());
+    let is_arena = |word: &&str| word.starts_with("/dev/shm/novale-") && !word.contains("test");
+    let arena = refused.err.split_whitespace().find(is_arena).unwrap();
+    let arena = arena.trim_end_matches(':').to_owned();
+    refused.refused(1, &["with all slots", "away"]);
+    let away = scratch.slot("away");
+    fs::rename(&arena, &away).unwrap();
+    mount("ro", &both()).ok();
+    assert_eq!(fs::metadata(scratch.in_dir("g")).unwrap().len(), 0);
+    novale(&["umount", &dir]).ok();
+    fs::rename(&away, &arena).unwrap();
+    mount("direct", &both()).ok();
+    assert_eq!(fs::read(scratch.in_dir("g")).unwrap().len(), 10_000);
+    novale(&["umount", &dir]).ok();
+    novale(&[&["check"], &both()[..]].concat()).ok();
+}
+
 /// Programs went by what the mount was made with, and a remount for something else took sync away.
 #[test]
 fn what_is_remounted_with_sync_is_so_for_programs_that_run_directly() {

@@ -397,6 +397,22 @@ fn what_clients_that_all_died_have_buffered_is_written_back() {
     verify(fs.pm());
 }
 
+/// The session of a pool with a mode, in which nothing is buffered, was taken for one that left something.
+#[test]
+fn nothing_is_left_behind_where_all_is_in_the_pool() {
+    let Abandoned { slot, arena, lives, files, .. } = abandoned();
+    lives.store(OTHER, Ordering::SeqCst);
+    let fs = Fs::attach(map(&slot), &arena, &OpenOptions::of_arena(&arena), PidInfo::current());
+    let fs = ManuallyDrop::new(fs.unwrap());
+    for file in files {
+        assert!(has_left_behind(&arena));
+        fs.sync(&CTX, file).unwrap();
+    }
+    assert!(!has_left_behind(&arena));
+    fs.write(&CTX, files[0], 7000, &[5; 10]).unwrap();
+    assert!(has_left_behind(&arena));
+}
+
 /// Who ended the session and had no descriptor left to look with took the dead for alive at the end: it left the pool
 /// open and said that all was written back, and the arena was removed.
 #[test]

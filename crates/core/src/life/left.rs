@@ -45,12 +45,26 @@ use crate::pool::{Pool, nothing_lost};
 use crate::space::failed::{failed_slots, forget_failed, is_lost};
 use crate::space::leaving::tell_slots;
 
-/// Whether clients of `arena` have left the pool open in a mode, so that bytes may be there which the pool does not
-/// have. Nobody is looked at: the caller knows that none of them lives. Where a second look could not tell, and took
-/// one for alive, it would seem that nothing is left.
+/// Whether clients of `arena` have left bytes there that the pool does not have, or seem to: where it can't be told,
+/// they have. Nobody is looked at: the caller knows that none of them lives. Where a second look could not tell, and
+/// took one for alive, it would seem that nothing is left.
 #[must_use]
 pub fn has_left_behind(arena: &Arena) -> bool {
-    is_open(arena) && OpenOptions::of_arena(arena).mode.is_some()
+    is_open(arena)
+        && OpenOptions::of_arena(arena).mode.is_some()
+        && has_buffered(arena).unwrap_or(true)
+}
+
+/// Whether a file has bytes in the buffer, or is being given some. How many blocks are in use does not tell: a death
+/// may have left a count too low.
+fn has_buffered(arena: &Arena) -> Result<bool> {
+    let (_, _, views) = tables(arena);
+    let mut has = false;
+    views.for_each(arena, &mut |view| {
+        has |= view.is_buffered() || !view.was_directory() && !view.pending_write().is_null();
+        Ok(())
+    })?;
+    Ok(has)
 }
 
 impl Fs {

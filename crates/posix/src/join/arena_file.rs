@@ -231,7 +231,7 @@ impl ArenaFile {
         let is_left = |path: &PathBuf| {
             let Ok(Seen::Own(file)) = look(path) else { return false };
             let arena = Arena::open_file(file, self.identity());
-            arena.is_ok_and(|it| has_left_behind(&it) && live_clients(&it).is_empty())
+            arena.is_ok_and(|it| live_clients(&it).is_empty() && has_left_behind(&it))
         };
         let prefix = format!("{PREFIX}{}-", hyphenated(self.pool_uuid));
         let mut all = list(Path::new(FOLDER), prefix.as_bytes()).unwrap_or_default();
