@@ -72,7 +72,7 @@ fn run_mapped((points, stride): (Points, usize), power: bool) {
 fn and_so_does_who_settles_for_them() {
     let core = CoreOptions::new(vec![4 << 20], 2, Form::Auto);
     let (setup, victims) = cases();
-    let stride = one_in(29);
+    let stride = one_in(61);
     let mut total = DeathSummary::default();
     // Before and behind the commit of most, and while the last of them frees pages.
     for (points, at, power) in
