@@ -224,6 +224,8 @@ impl Fs {
         self.room_in_index(view, first, count)?;
         view.reserve_blocks(arena, first..first + count)?;
         self.fill_up(view, &staged)?;
+        // Of a slot that fails while it is read there are zeros, which are not to be taken for the file's bytes.
+        self.check_slots(call)?;
         let Some(after) = self.reserve_room(view, &staged, call.now_ns)? else {
             return Ok(Buffered::Direct);
         };
