@@ -131,12 +131,17 @@ impl Fs {
 
     pub(crate) fn xattrs_of(&self, view: &View<'_>) -> Result<(LogId, Xattrs)> {
         let id = self.log_id(view.ino(), view.generation());
-        let xattrs = Xattrs::read(&self.pm, &id, view.xattrs().root)?;
+        let xattrs = self.read_xattrs(&id, view)?;
         Ok((id, xattrs))
     }
 
     pub(crate) fn xattrs_of_locked(&self, locked: &Locked<'_>) -> Result<Xattrs> {
-        Xattrs::read(&self.pm, &locked.id, locked.view.xattrs().root)
+        self.read_xattrs(&locked.id, &locked.view)
+    }
+
+    fn read_xattrs(&self, id: &LogId, view: &View<'_>) -> Result<Xattrs> {
+        let xattrs = Xattrs::read(&self.pm, id, view.xattrs().root);
+        xattrs.map_err(|error| self.is_lost_or(error))
     }
 
     /// What a change of an inode makes of its extended attributes, where that is not the same: file

@@ -20,7 +20,7 @@ use crate::map::hold::HoldId;
 use crate::name::dir;
 use crate::name::dir::Stale;
 use crate::name::transaction::{Add, DirChange, Few, InodeChange, Ready, few};
-use crate::op::call::{Call, OpKind, with_memory};
+use crate::op::call::{Call, OpKind};
 use crate::op::lock::Locked;
 use crate::op::quota::UsageChange;
 use crate::op::{commit, load};
@@ -87,7 +87,7 @@ impl Fs {
         new: &NewInode<'_>,
         umask: u32,
     ) -> Result<Attr> {
-        with_memory(|| self.make(ctx, parent, name, new, umask, None))
+        self.with_memory(|| self.make(ctx, parent, name, new, umask, None))
     }
 
     /// As [`Fs::create_with_umask`], with a hold of the new inode as [`Fs::open_hold`] takes one: what is
@@ -104,7 +104,7 @@ impl Fs {
         umask: u32,
     ) -> Result<(Attr, HoldId)> {
         let slot = self.take_slot(ctx)?;
-        let made = with_memory(|| self.make(ctx, parent, name, new, umask, Some(slot)));
+        let made = self.with_memory(|| self.make(ctx, parent, name, new, umask, Some(slot)));
         match made {
             Ok(attr) => Ok((attr, HoldId::new(&self.client.info(), attr.ino, slot))),
             Err(error) => {
@@ -343,7 +343,7 @@ impl Fs {
     /// [`Error::QuotaExceeded`], [`Error::NotFound`] for an inode whose last name was removed; [`Error::Stale`] when it or
     /// `parent` is gone.
     pub fn link(&self, ctx: &Ctx, node: Node, parent: Node, name: &[u8]) -> Result<Attr> {
-        with_memory(|| self.link_once(ctx, node, parent, name))
+        self.with_memory(|| self.link_once(ctx, node, parent, name))
     }
 
     fn link_once(&self, ctx: &Ctx, node: Node, parent: Node, name: &[u8]) -> Result<Attr> {
@@ -396,7 +396,7 @@ impl Fs {
     /// # Errors
     /// [`Error::NotFound`], [`Error::IsDirectory`]; [`Error::Stale`] when `parent` is gone.
     pub fn unlink(&self, ctx: &Ctx, parent: Node, name: &[u8]) -> Result<()> {
-        with_memory(|| self.remove(ctx, parent, name, (false, None))).map(drop)
+        self.with_memory(|| self.remove(ctx, parent, name, (false, None))).map(drop)
     }
 
     /// As [`Fs::unlink`], or [`Fs::rmdir`] of a directory, for a kernel that has judged what the name led to.
@@ -412,7 +412,7 @@ impl Fs {
         directory: bool,
         judged: Judged,
     ) -> Result<()> {
-        with_memory(|| self.remove(ctx, parent, name, (directory, judged))).map(drop)
+        self.with_memory(|| self.remove(ctx, parent, name, (directory, judged))).map(drop)
     }
 
     /// As [`Fs::unlink`], or [`Fs::rmdir`] of a directory, for a client without a kernel: says whether a kernel may
@@ -427,7 +427,7 @@ impl Fs {
         name: &[u8],
         directory: bool,
     ) -> Result<bool> {
-        let removed = with_memory(|| self.remove(ctx, parent, name, (directory, None)))?;
+        let removed = self.with_memory(|| self.remove(ctx, parent, name, (directory, None)))?;
         Ok(removed.is_some_and(|ino| self.is_known_to_kernel(ctx, ino).is_ok_and(|known| known)))
     }
 
@@ -437,7 +437,7 @@ impl Fs {
     /// [`Error::NotFound`], [`Error::NotDirectory`], [`Error::NotEmpty`]; [`Error::Stale`] when
     /// `parent` is gone.
     pub fn rmdir(&self, ctx: &Ctx, parent: Node, name: &[u8]) -> Result<()> {
-        with_memory(|| self.remove(ctx, parent, name, (true, None))).map(drop)
+        self.with_memory(|| self.remove(ctx, parent, name, (true, None))).map(drop)
     }
 
     /// Removes a name; says which inode it was of where that is held.

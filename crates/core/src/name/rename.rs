@@ -14,7 +14,7 @@ use crate::name::create::{NAME_TRIES, among, is_as_judged, unlinked};
 use crate::name::dir;
 use crate::name::dir::Stale;
 use crate::name::transaction::{Add, DirChange, Few, InodeChange, few};
-use crate::op::call::{Call, OpKind, with_memory};
+use crate::op::call::{Call, OpKind};
 use crate::op::lock::Locked;
 use crate::seeded::{self, Bug};
 
@@ -103,7 +103,7 @@ impl Fs {
         dir::check_name(new_name)?;
         let [from, to] = [(parent, name, judged[0]), (new_parent, new_name, judged[1])]
             .map(|(parent, name, judged)| Side { parent, name, judged });
-        with_memory(|| self.rename_once(ctx, from, to, mode))
+        self.with_memory(|| self.rename_once(ctx, from, to, mode))
     }
 
     fn rename_once(&self, ctx: &Ctx, from: Side<'_>, to: Side<'_>, mode: RenameMode) -> Result<()> {

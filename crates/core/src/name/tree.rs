@@ -23,7 +23,7 @@ use crate::base::types::{Ctx, DirEntry, Node, SetAttr};
 use crate::fs::Fs;
 use crate::inode::view::View;
 use crate::name::create::among;
-use crate::op::call::{Call, OpKind, with_memory};
+use crate::op::call::{Call, OpKind};
 use crate::op::lock::Locked;
 use crate::op::quota::{Quota, Usage};
 
@@ -131,7 +131,7 @@ impl Fs {
         while let Some(dir) = waiting.pop() {
             let mut failed = Ok(());
             let listed = self.readdir(ctx, Node::current(dir), 0, &mut |entry| {
-                match with_memory(|| self.count_entry(ctx, dir, entry, of)) {
+                match self.with_memory(|| self.count_entry(ctx, dir, entry, of)) {
                     Ok(true) if entry.kind == FileKind::Directory => waiting.push(entry.ino),
                     Ok(_) => {}
                     Err(error) => failed = unless_out_of_reach(Err(error)),
@@ -200,7 +200,7 @@ impl Fs {
     fn end_nameless(&self, ctx: &Ctx, tree: u32, around: u32) -> Result<()> {
         let is_left = |found: Found| found.tree == tree && !found.has_name;
         for ino in self.each_of(ctx, is_left)? {
-            unless_out_of_reach(with_memory(|| {
+            unless_out_of_reach(self.with_memory(|| {
                 let call = self.begin(OpKind::Attributes, ctx)?;
                 let locked = self.lock(&call, ino)?;
                 let still = is_left(Found::of(&locked.view, locked.kind));

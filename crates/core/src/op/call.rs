@@ -96,15 +96,23 @@ impl From<u32> for By<'_> {
     }
 }
 
-/// Makes an operation, and once more where memory was refused: the next one that begins gives back what nobody uses.
-pub(crate) fn with_memory<T>(mut operation: impl FnMut() -> Result<T>) -> Result<T> {
-    match operation() {
-        Err(Error::NoMemory) => operation(),
-        done => done,
-    }
-}
-
 impl Fs {
+    /// Makes an operation, and once more where memory was refused: the next one that begins gives back what nobody uses.
+    pub(crate) fn with_memory<T>(&self, mut operation: impl FnMut() -> Result<T>) -> Result<T> {
+        let done = match operation() {
+            Err(Error::NoMemory) => operation(),
+            done => done,
+        };
+        done.map_err(|error| self.is_lost_or(error))
+    }
+
+    /// What contradicts the format in a slot that has failed are the zeros in its place.
+    pub(crate) fn is_lost_or(&self, error: Error) -> Error {
+        let Error::Damaged { at, .. } = error else { return error };
+        let failed = self.failed_slots().checked_shr(at.slot().into()).unwrap_or(0);
+        if failed & 1 == 0 { error } else { Error::Lost(at) }
+    }
+
     /// Starts an operation that may change the pool.
     #[inline]
     pub(crate) fn begin(&self, kind: OpKind, ctx: &Ctx) -> Result<Call<'_>> {

@@ -14,7 +14,7 @@ use crate::inode::media;
 use crate::inode::state::{InodePlace, LogId, State};
 use crate::inode::view::View;
 use crate::log::Appended;
-use crate::op::call::{By, Call, OpKind, with_memory};
+use crate::op::call::{By, Call, OpKind};
 use crate::op::load;
 use crate::seeded::{self, Bug};
 
@@ -208,7 +208,7 @@ impl Fs {
                 self.check_slots(call)?;
                 found
             }
-            By::Hint(hint) => with_memory(|| {
+            By::Hint(hint) => self.with_memory(|| {
                 let call = self.begin_read(OpKind::Load, &Ctx { now_ns: 0, hint })?;
                 let locked = self.lock(&call, ino)?;
                 let found = read(&locked.view, locked.kind);

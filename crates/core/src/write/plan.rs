@@ -13,7 +13,7 @@ use crate::base::types::{Ctx, SourceRun};
 use crate::fs::Fs;
 use crate::inode::view::View;
 use crate::log::FILE_PAGES_MAX;
-use crate::op::call::{Call, OpKind, with_memory};
+use crate::op::call::{Call, OpKind};
 use crate::op::lock::regular;
 use crate::seeded::{self, Bug};
 use crate::space::Need;
@@ -201,7 +201,7 @@ impl Fs {
 
     /// Writes, and returns where that was.
     fn write_at(&self, ctx: &Ctx, ino: Ino, at: At, written: &WriteBytes<'_>) -> Result<u64> {
-        with_memory(|| self.write_once(ctx, ino, at, written))
+        self.with_memory(|| self.write_once(ctx, ino, at, written))
     }
 
     fn write_once(&self, ctx: &Ctx, ino: Ino, at: At, written: &WriteBytes<'_>) -> Result<u64> {
