@@ -11,6 +11,7 @@ use std::process::Command;
 
 use support::{Scratch, novale, patch};
 
+const EUCLEAN: i32 = 117;
 /// The word that names the root's page, in the first table of inodes.
 const ROOT_WORD: u64 = (8 + 1) * 4096;
 /// The identity line of the root: inode 1 of the page after the directory's.
@@ -143,4 +144,30 @@ fn a_pool_that_was_refused_for_writing_is_mounted_after_its_repair() {
     fs::write(scratch.in_dir("sub/new"), b"written").unwrap();
     novale(&["umount", &dir]).ok();
     assert!(novale(&["check", &slot]).ok().contains("no errors"));
+}
+
+/// The first name of a directory was its whole listing's error, where the kernel asks for names with attributes.
+#[test]
+fn a_damaged_inode_hides_none_of_the_names_beside_it() {
+    let Some(scratch) = Scratch::for_mount("a_damaged_inode_hides_none") else { return };
+    let (slot, dir) = (scratch.slot("pool"), scratch.dir());
+    novale(&["mkfs", "--size", "16M", &slot]).ok();
+    novale(&["mount", &slot, &dir]).ok();
+    let names = ["first", "second", "third"];
+    names.iter().for_each(|name| fs::write(scratch.in_dir(name), name).unwrap());
+    novale(&["umount", &dir]).ok();
+    let shown = novale(&["dump", "--json", &slot, "path", "/first"]).ok();
+    let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
+    let at = shown["at"].as_str().unwrap().strip_prefix("0:0x").unwrap();
+    let at = u64::from_str_radix(at, 16).unwrap();
+    patch(&slot, SeekFrom::Start(at + 8), b"damage");
+    novale(&["mount", "-o", "ro", &slot, &dir]).ok();
+    let listed = fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().file_name());
+    let mut listed: Vec<String> = listed.map(|name| name.into_string().unwrap()).collect();
+    listed.sort();
+    assert_eq!(listed, names);
+    assert_eq!(fs::read(scratch.in_dir("second")).unwrap(), b"second");
+    let damaged = fs::metadata(scratch.in_dir("first")).unwrap_err();
+    assert_eq!(damaged.raw_os_error(), Some(EUCLEAN));
+    novale(&["umount", &dir]).ok();
 }

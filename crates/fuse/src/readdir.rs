@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
-use novale_core::{Attr, DirEntry, FileKind, Ino, Node};
+use novale_core::{Attr, Ctx, DirEntry, FileKind, Ino, Node};
 use novale_posix::{Span, after_dots, hold_same, list_dots};
 
 use crate::locked::locked;
@@ -84,32 +84,37 @@ impl Novale {
         let ctx = Self::ctx();
         let mut any = false;
         let listed = self.each_entry(ino, span, &mut |entry| {
-            let held = match self.done(hold_same(&self.fs, &ctx, entry.ino, entry.generation)) {
-                // What is damaged is one name, and not the directory.
-                Err(Errno(libc::EIO)) => {
-                    let taken = take(entry, None);
-                    any |= taken;
-                    return Ok(taken);
+            let taken = match self.shown(&ctx, ino, entry) {
+                Ok(Some(attr)) => {
+                    let taken = take(entry, Some(&attr));
+                    if !taken {
+                        self.give_back(&ctx, entry.ino, 1);
+                    }
+                    taken
                 }
-                held => held?,
+                // Removed since the batch was copied: it is no entry any more.
+                Ok(None) => return Ok(true),
+                // What is damaged is one name, and not the directory.
+                Err(Errno(libc::EIO | libc::EUCLEAN)) => take(entry, None),
+                Err(error) => return Err(error),
             };
-            // Removed since the batch was copied: it is no entry any more.
-            let Some(attr) = held else { return Ok(true) };
-            // The kernel goes on to a directory that it was shown without asking for its name.
-            let noted = if attr.kind == FileKind::Directory {
-                self.done(self.fs.note_parent(attr.node(), Node::current(ino)))
-            } else {
-                Ok(())
-            };
-            let taken = noted.is_ok() && take(entry, Some(&attr));
-            if !taken {
-                self.give_back(&ctx, entry.ino, 1);
-            }
             any |= taken;
-            noted.map(|()| taken)
+            Ok(taken)
         });
         // An error instead of entries that are held would leak their holds: the next call meets it.
         if any { Ok(()) } else { listed }
+    }
+
+    /// Holds an entry of a directory that is shown with its attributes; nothing where it is gone.
+    fn shown(&self, ctx: &Ctx, directory: Ino, entry: &Listed) -> Reply<Option<Attr>> {
+        let held = self.done(hold_same(&self.fs, ctx, entry.ino, entry.generation))?;
+        // The kernel goes on to a directory that it was shown without asking for its name.
+        let is_directory = |attr: &Attr| attr.kind == FileKind::Directory;
+        if let Some(attr) = held.filter(is_directory) {
+            let noted = self.fs.note_parent(attr.node(), Node::current(directory));
+            self.done(noted).inspect_err(|_| self.give_back(ctx, entry.ino, 1))?;
+        }
+        Ok(held)
     }
 
     fn dots(&self, ino: Ino, after: u64) -> Reply<Vec<Listed>> {
