@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use nix::sched::CloneFlags;
 
+use crate::threads::start_thread;
+
 /// What a thread answers that was asked; `None` where it has not within the limit.
 ///
 /// The thread has none of the process's descriptors. One that shared the FUSE device of the mount that
@@ -25,7 +27,7 @@ pub(crate) fn ask<T: Send + 'static>(
         // Nobody listens any more to one that is late.
         answered.send(question()).unwrap_or_default();
     };
-    std::thread::Builder::new().name(name.to_owned()).spawn(asking)?;
+    start_thread(name, asking)?;
     Ok(answer.recv_timeout(limit).ok())
 }
 

@@ -11,6 +11,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::mount_table::MountTable;
+use crate::threads::start_thread;
 use crate::{Atime, MountEntry, Novale};
 
 /// How long the thread may outlive its mount.
@@ -45,7 +46,7 @@ pub(crate) fn follow(device: (u32, u32), service: Weak<Novale>) -> std::io::Resu
             poll(changed, Some(&limit)).map(drop).unwrap_or_default();
         }
     };
-    std::thread::Builder::new().name("novale-flags".to_owned()).spawn(watch).map(drop)
+    start_thread("novale-flags", watch).map(drop)
 }
 
 /// What the flags ask of access times; none change where nothing may be written.

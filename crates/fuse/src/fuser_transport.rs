@@ -38,6 +38,7 @@ use crate::fuser_names::Names;
 use crate::looked::Looked;
 use crate::room::{Room, is_full};
 use crate::service::{Caller, Changes, Errno, OpenRequest, ReadFrom, Reply, Service};
+use crate::threads::not_started;
 use crate::transport::{Connection, Transport};
 use crate::wire::{fallocate_mode, kind_of_mode, rename_mode, seek_kind, xattr_mode};
 
@@ -109,7 +110,9 @@ struct FuserConnection(Session<Adapter>);
 
 impl Connection for FuserConnection {
     fn serve(self: Box<Self>) -> io::Result<()> {
-        self.0.run()
+        // The device is read again where it says so; of a thread it is the last word.
+        let is_thread = |error: &io::Error| error.kind() == io::ErrorKind::WouldBlock;
+        self.0.run().map_err(|error| if is_thread(&error) { not_started(&error) } else { error })
     }
 }
 

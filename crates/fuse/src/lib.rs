@@ -38,6 +38,7 @@ mod room;
 mod server;
 mod service;
 mod stores;
+mod threads;
 mod transport;
 mod tree;
 mod unmount;
@@ -53,5 +54,6 @@ pub use server::{EndError, Server, ServerConfig, ShutDown};
 pub use service::{
     Caller, Changes, Errno, Listed, OpenRequest, Opened, ReadFrom, Reply, Service, Sought, Time,
 };
+pub use threads::start_thread;
 pub use transport::{Connection, Transport};
 pub use unmount::{Unmount, unmount};

@@ -39,6 +39,9 @@ pub enum MountError {
     /// The FUSE device.
     #[error("the FUSE device: {0}")]
     Device(#[source] io::Error),
+    /// The mount was made, but could not be served.
+    #[error("serving the mount: {0}")]
+    Serve(#[source] io::Error),
     /// mount(2), or umount(2).
     #[error("{call} {}: {error}", target.display())]
     Call {

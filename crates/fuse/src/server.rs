@@ -14,6 +14,7 @@ use std::time::Duration;
 use crate::follow::follow;
 use crate::mount::{MountError, Mounted, mount};
 use crate::service::Service;
+use crate::threads::start_thread;
 use crate::unmount::write_back;
 use crate::{MountOptions, Novale, Transport};
 
@@ -74,27 +75,23 @@ impl Server {
                 end.send(connection.serve()).unwrap_or_default();
                 on_end();
             };
-            let thread =
-                std::thread::Builder::new().name("novale-mount".to_owned()).spawn(serve)?;
-            Ok((thread, ended))
+            Ok((start_thread("novale-mount", serve)?, ended))
         });
         let answered = connected.and_then(|(thread, ended)| {
-            // Threads may find no descriptors, which nobody hears of before the end.
+            // All serve or none does, where one finds no descriptor, say; nobody hears why before the end.
             if mounted.is_cut(ANSWER_TIMEOUT)? {
                 let end = ended.recv().unwrap_or(Ok(()));
                 return Err(end.err().unwrap_or_else(|| io::ErrorKind::NotConnected.into()));
             }
+            // Without it a remount leaves access times as they were, and what is buffered unwritten.
+            follow(mounted.device(), Arc::downgrade(&service))?;
             Ok((thread, ended))
         });
         match answered {
-            Ok((thread, ended)) => {
-                // Without it a remount leaves access times as they were.
-                follow(mounted.device(), Arc::downgrade(&service)).unwrap_or_default();
-                Ok(Self { service, mounted, thread, ended })
-            }
+            Ok((thread, ended)) => Ok(Self { service, mounted, thread, ended }),
             Err(error) => {
                 mounted.detach()?;
-                Err(MountError::Device(error))
+                Err(MountError::Serve(error))
             }
         }
     }

@@ -25,6 +25,9 @@ pub(crate) struct Crew {
     least: u32,
     watch: Mutex<Watch>,
     changed: Condvar,
+    /// Whether all of them could be made, once that is known.
+    is_whole: Mutex<Option<bool>>,
+    known: Condvar,
 }
 
 #[derive(Default)]
@@ -42,7 +45,26 @@ impl Crew {
             least,
             watch: Mutex::default(),
             changed: Condvar::new(),
+            is_whole: Mutex::default(),
+            known: Condvar::new(),
         }
+    }
+
+    /// Waits until all threads have been made that there always are. Whether that is so: none serves otherwise.
+    pub(crate) fn is_whole(&self) -> bool {
+        let mut is_whole = self.is_whole.lock();
+        loop {
+            match *is_whole {
+                Some(is_whole) => return is_whole,
+                None => self.known.wait(&mut is_whole),
+            }
+        }
+    }
+
+    /// Says whether all of them have been made.
+    pub(crate) fn tell_whole(&self, is_whole: bool) {
+        *self.is_whole.lock() = Some(is_whole);
+        self.known.notify_all();
     }
 
     /// A thread has a request, or ends.

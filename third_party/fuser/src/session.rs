@@ -305,11 +305,18 @@ impl<FS: Filesystem> Session<FS> {
                 crew: crew.clone(),
                 is_spare: false,
             };
-            threads.push(
-                thread::Builder::new()
-                    .name(thread_name)
-                    .spawn(move || event_loop.event_loop())?,
-            );
+            let own = crew.clone();
+            let serve = move || {
+                if own.is_whole() {
+                    event_loop.event_loop()
+                } else {
+                    Ok(())
+                }
+            };
+            match thread::Builder::new().name(thread_name).spawn(serve) {
+                Ok(thread) => threads.push(thread),
+                Err(error) => return Err(give_up(&crew, threads, error)),
+            }
         }
         let watching = {
             let (crew, filesystem) = (crew.clone(), filesystem.clone());
@@ -330,8 +337,12 @@ impl<FS: Filesystem> Session<FS> {
             };
             let builder = thread::Builder::new().name("fuser-crew".to_string());
             let crew = watched.clone();
-            builder.spawn(move || crew.watch(make))?
+            match builder.spawn(move || crew.watch(make)) {
+                Ok(watching) => watching,
+                Err(error) => return Err(give_up(&watched, threads, error)),
+            }
         };
+        watched.tell_whole(true);
 
         let mut reply: io::Result<()> = Ok(());
         for thread in threads {
@@ -606,6 +617,15 @@ impl<FS: Filesystem> SessionEventLoop<FS> {
             }
         }
     }
+}
+
+/// Ends the threads that were made before one could not be: they have not served.
+fn give_up(crew: &Crew, threads: Vec<JoinHandle<io::Result<()>>>, error: io::Error) -> io::Error {
+    crew.tell_whole(false);
+    for thread in threads {
+        let _ended = thread.join();
+    }
+    error
 }
 
 /// The background session data structure

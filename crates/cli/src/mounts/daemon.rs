@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use novale_core::{Atime as CoreAtime, Ctx, Error, Fs, OpenOptions, OpenReport, Served};
-use novale_fuse::{Atime, FuserTransport, Novale, Server, ServerConfig, Settings, ShutDown};
+use novale_fuse::{
+    Atime, FuserTransport, Novale, Server, ServerConfig, Settings, ShutDown, start_thread,
+};
 use novale_pm::{Device, PmOptions};
 use novale_policy::{Form, Placement};
 use novale_posix::join::{self, ArenaFile, JoinError, Opening, arena_bytes};
@@ -280,7 +282,7 @@ fn write_back(fs: Arc<Fs>, voice: Arc<Voice>) -> Result<()> {
             }
         }
     };
-    std::thread::Builder::new().name("novale-back".to_owned()).spawn(pass).map(drop)?;
+    start_thread("novale-back", pass)?;
     Ok(())
 }
 
@@ -352,6 +354,13 @@ struct OpenPool {
 
 impl Drop for OpenPool {
     fn drop(&mut self) {
+        // One that has not come to be served is left as it was found; after a panic the next opening recovers it.
+        if !std::thread::panicking()
+            && let Err(error) = self.fs.close()
+            && !matches!(error, Error::Closed)
+        {
+            tell(&error.into());
+        }
         if !self.stays || self.fs.is_pool_closed() {
             self.arena.remove().unwrap_or_else(|error| tell(&error.into()));
         }
@@ -663,6 +672,6 @@ fn forward_signals(events: Sender<Event>) -> Result<()> {
             }
         }
     };
-    std::thread::Builder::new().name("novale-signals".to_owned()).spawn(forward).map(drop)?;
+    start_thread("novale-signals", forward)?;
     Ok(())
 }

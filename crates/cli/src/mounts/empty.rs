@@ -13,7 +13,7 @@ use novale_arena::PidInfo;
 use novale_core::{
     Beside, ColdMove, Ctx, EmptyState, Error, Fs, Ino, OfferedSlot, SlotAsk, inspect, look_at_slot,
 };
-use novale_fuse::{KIND, MountEntry, MountTable};
+use novale_fuse::{KIND, MountEntry, MountTable, start_thread};
 use novale_layout::PAGE;
 use novale_pm::{Pm, PmOptions, SlotLock, SlotSpec};
 use novale_posix::wall_clock_ns;
@@ -89,7 +89,7 @@ pub(crate) fn start(
 ) -> Result<()> {
     let emptier = Emptier { fs, voice, changing, manner, read_only: Cell::default() };
     let run = move || emptier.run();
-    std::thread::Builder::new().name("novale-empty".to_owned()).spawn(run).map(drop)?;
+    start_thread("novale-empty", run)?;
     Ok(())
 }
 

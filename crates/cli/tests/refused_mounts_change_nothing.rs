@@ -1,0 +1,73 @@
+//! Promise: a mount that can't be served is not there, and leaves nothing.
+
+#![allow(clippy::unwrap_used, reason = "tests stop at what fails")]
+
+mod support;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use support::{Outcome, Scratch, arenas, eventually, facts, novale, program};
+
+/// A limit of processes and threads; it is taken away when it is dropped.
+struct TaskLimit(PathBuf);
+
+impl TaskLimit {
+    /// One for nobody yet, or nothing where this machine has no cgroups for it.
+    fn new() -> Option<Self> {
+        let name = format!("novale-test-{}", std::process::id());
+        ["/sys/fs/cgroup/pids", "/sys/fs/cgroup"].into_iter().find_map(|parent| {
+            let this = Self(Path::new(parent).join(&name));
+            fs::create_dir(&this.0).ok()?;
+            this.0.join("pids.max").exists().then_some(this)
+        })
+    }
+
+    /// Mounts with no more than so many processes and threads, the command itself among them.
+    fn mount(&self, tasks: u32, arguments: &str) -> Outcome {
+        fs::write(self.0.join("pids.max"), tasks.to_string()).unwrap();
+        let (group, program) = (self.0.display(), program());
+        let script = format!(
+            "echo $$ > {group}/cgroup.procs && exec '{}' mount -q {arguments}",
+            program.display()
+        );
+        let mut shell = Command::new("/bin/sh");
+        shell.args(["-c", &script]).env("RAYON_NUM_THREADS", "1");
+        Outcome::of(&shell.output().unwrap())
+    }
+}
+
+impl Drop for TaskLimit {
+    fn drop(&mut self) {
+        // Those in it may be about to end.
+        assert!(eventually(|| fs::remove_dir(&self.0).is_ok()) || std::thread::panicking());
+    }
+}
+
+/// The daemon said that the mount can be used, and ended as one of its threads could not be started; or it left the
+/// pool's arena behind.
+#[test]
+fn a_mount_whose_threads_cannot_be_started_is_refused() {
+    let Some(scratch) = Scratch::for_mount("a_mount_whose_threads_cannot_be_started") else {
+        return;
+    };
+    let Some(limit) = TaskLimit::new() else {
+        println!("skipped: a_mount_whose_threads_cannot_be_started: no limit of tasks");
+        return;
+    };
+    let slot = scratch.pool();
+    // One of those before it serves, one of those that serve, and one of those behind them is too many.
+    for (tasks, how) in
+        [(3, ""), (3, "--direct"), (4, "--direct"), (20, ""), (37, "--direct"), (37, ""), (38, "")]
+    {
+        let words = format!("{how} --threads 32 {slot} {}", scratch.dir());
+        let refused = limit.mount(tasks, &words);
+        refused.refused(1, &["a thread could not be started", "pids.max"]);
+        assert!(!scratch.is_mounted());
+        assert!(facts(&slot)["clean"] == true && arenas(&slot).is_empty());
+    }
+    limit.mount(64, &format!("--threads 4 {slot} {}", scratch.dir())).ok();
+    assert!(scratch.is_mounted());
+    novale(&["umount", &scratch.dir()]).ok();
+}
