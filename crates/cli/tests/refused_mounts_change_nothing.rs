@@ -1,4 +1,4 @@
-//! Promise: a mount that can't be served is not there, and leaves nothing.
+//! Promise: a mount that can't be served is not there, and one that can't be taken away stays as it is.
 
 #![allow(clippy::unwrap_used, reason = "tests stop at what fails")]
 
@@ -70,4 +70,26 @@ fn a_mount_whose_threads_cannot_be_started_is_refused() {
     limit.mount(64, &format!("--threads 4 {slot} {}", scratch.dir())).ok();
     assert!(scratch.is_mounted());
     novale(&["umount", &scratch.dir()]).ok();
+}
+
+/// umount(2) says of a process' own root that it is done, and makes it read-only for all who have it.
+#[test]
+fn a_mount_that_is_the_own_root_is_not_unmounted_and_stays_writable() {
+    let Some(scratch) = Scratch::for_mount("a_mount_that_is_the_own_root") else { return };
+    let slot = scratch.pool();
+    novale(&["mount", &slot, &scratch.dir()]).ok();
+    let folder = program().parent().unwrap().display().to_string();
+    let script = format!(
+        "cd '{}' || exit 9
+         for each in usr bin lib lib64 proc program; do mkdir $each; done
+         for each in usr bin lib lib64 proc; do test ! -d /$each || mount --rbind /$each $each || exit 9; done
+         mount --bind '{folder}' program && exec chroot . /program/novale umount /",
+        scratch.dir()
+    );
+    let mut inside = Command::new("unshare");
+    inside.args(["-m", "--propagation", "private", "/bin/sh", "-c", &script]);
+    Outcome::of(&inside.output().unwrap()).refused(1, &["root directory", "from outside"]);
+    fs::write(scratch.in_dir("after"), b"still writable").unwrap();
+    novale(&["umount", &scratch.dir()]).ok();
+    assert!(!scratch.is_mounted());
 }

@@ -66,6 +66,13 @@ pub enum MountError {
         /// The type of what is mounted there, if anything.
         other: Option<String>,
     },
+    /// It is the caller's own root directory. umount(2) says of that one that it is done, and makes its file system
+    /// read-only, for all who have it.
+    #[error("{} is the root directory of this program, which is not taken away under it", target.display())]
+    OwnRoot {
+        /// The mount point.
+        target: PathBuf,
+    },
     /// Files on the mount are open, or programs have their working directory there.
     #[error("{} is busy: files are open there, or it is some program's working directory", target.display())]
     Busy {

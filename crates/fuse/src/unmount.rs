@@ -34,11 +34,14 @@ pub enum Unmount {
 /// the pool afterwards, on its own.
 ///
 /// # Errors
-/// No longer there, busy, or no right to unmount it.
+/// No longer there, busy, or no right to unmount it; [`MountError::OwnRoot`].
 pub fn unmount(mount: &MountEntry, how: Unmount) -> Result<(), MountError> {
     let target = mount.target.as_path();
     match how {
         Unmount::Lazily => detach(target, mount.device),
+        Unmount::Politely if target == Path::new("/") => {
+            Err(MountError::OwnRoot { target: target.to_owned() })
+        }
         Unmount::Politely if !privileged() => patiently(|| fusermount::unmount(target, false)),
         Unmount::Politely => patiently(|| call(mount, UnmountFlags::NOFOLLOW)),
         Unmount::ByForce if !privileged() => fusermount::unmount(target, true),

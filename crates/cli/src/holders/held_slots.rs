@@ -4,7 +4,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::holders::facts::SlotFile;
 use crate::holders::holder::{self, Process};
@@ -13,6 +13,9 @@ use crate::pools::slots;
 /// The access mode in the flags of a descriptor, and reading and writing.
 const ACCESS: u32 = 3;
 const READ_WRITE: u32 = 2;
+
+/// Where a process finds what it has open.
+const DESCRIPTORS: &str = "/proc/self/fd";
 
 /// How a pool was left that is not known to be closed clean.
 #[derive(Debug, Clone, Copy)]
@@ -85,6 +88,10 @@ impl HeldSlots {
 
     /// What became of the pool, where nobody has it open any more and it was not closed clean.
     pub(crate) fn left_open(&self) -> Option<LeftOpen> {
+        // The own root may have been the mount: all that is below has gone with it.
+        if !Path::new(DESCRIPTORS).exists() {
+            return None;
+        }
         let mut paths = self.paths();
         if paths.iter().any(|path| holder::holder(path).is_some()) {
             return None;
@@ -97,7 +104,7 @@ impl HeldSlots {
     }
 
     fn paths(&self) -> Vec<PathBuf> {
-        let path = |file: &File| format!("/proc/self/fd/{}", file.as_raw_fd()).into();
+        let path = |file: &File| Path::new(DESCRIPTORS).join(file.as_raw_fd().to_string());
         self.0.iter().map(path).collect()
     }
 }

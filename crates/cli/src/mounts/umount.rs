@@ -153,6 +153,9 @@ fn explain(error: MountError, entry: &MountEntry) -> anyhow::Error {
         let by = users::shown(entry).map_or_else(String::new, |by| format!(" ({by})"));
         return anyhow!("{error}{by}; close them, or give --lazy or --force");
     }
+    if matches!(error, MountError::OwnRoot { .. }) {
+        return anyhow!("{error}: unmount it from outside, or give --lazy or --force");
+    }
     error.into()
 }
 
