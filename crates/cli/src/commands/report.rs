@@ -12,6 +12,7 @@ use std::path::Path;
 use std::process::{Command, ExitCode, ExitStatus};
 
 use anyhow::{Context, Result, anyhow};
+use novale_fuse::start_thread;
 use novale_posix::report::{BYTES, Counted, Event, MAGIC, Report, WORDS, Why};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, Signal};
@@ -46,7 +47,11 @@ pub(crate) fn run(mut command: Command, to: &Path) -> Result<io::Result<ExitCode
         Ok(child) => child,
         Err(error) => return Ok(Err(error)),
     };
-    hand_on(signals, child.id())?;
+    if let Err(error) = hand_on(signals, child.id()) {
+        // No signal would come to it.
+        child.kill().and_then(|()| child.wait()).map(drop).unwrap_or_default();
+        return Err(error);
+    }
     let status = child.wait().context("waiting for the program")?;
     let report = read(&memory).context("reading the report")?;
     match file {
@@ -81,14 +86,15 @@ fn hand_on(mut signals: Signals, pid: u32) -> Result<()> {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).context("the program's number")?;
     // By the number alone one might come to another process beyond its end.
     let program = rustix::process::pidfd_open(pid, PidfdFlags::empty()).context("pidfd_open")?;
-    std::thread::spawn(move || {
+    let hand_on = move || {
         for number in signals.forever().filter(|number| HANDED_ON.contains(number)) {
             if let Some(signal) = Signal::from_named_raw(number) {
                 // It may have ended.
                 rustix::process::pidfd_send_signal(&program, signal).unwrap_or_default();
             }
         }
-    });
+    };
+    start_thread("novale-signals", hand_on)?;
     Ok(())
 }
 
