@@ -144,11 +144,17 @@ fn reaches(task: &Path, user: &User, file: &ComingFile<'_>) -> Result<(), String
     if (there.dev(), there.ino()) != (file.found.dev(), file.found.ino()) {
         return Err(elsewhere());
     }
-    let asked = if there.is_dir() { SEARCH } else { READ_AND_WRITE };
-    if user.may(asked, &there, has_acl(&at)) {
+    if !there.is_dir() {
+        let may = user.may(READ_AND_WRITE, &there, has_acl(&at));
+        return if may { Ok(()) } else { Err(format!("may not open {shown}")) };
+    }
+    // What is yet to be made there is its maker's alone.
+    let is_maker = user.id == rustix::process::geteuid().as_raw();
+    let has_all = user.capabilities & DAC_OVERRIDE != 0;
+    if user.may(SEARCH, &there, has_acl(&at)) && (is_maker || has_all) {
         return Ok(());
     }
-    Err(format!("may not open {shown}"))
+    Err(format!("may not open what is made in {shown}"))
 }
 
 fn has_acl(at: &Path) -> bool {
@@ -205,6 +211,23 @@ mod tests {
         let of = set(0o006);
         assert!(user(other(&of), &[of.gid() + 1], 0).may(READ_AND_WRITE, &of, false));
         assert!(!user(other(&of), &[of.gid()], 0).may(READ_AND_WRITE, &of, false));
+    }
+
+    /// A program that had become another user was refused only once the slot was made, and not named.
+    #[test]
+    fn what_is_yet_to_be_made_is_its_makers() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().canonicalize().unwrap();
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o1777);
+        fs::set_permissions(&path, mode).unwrap();
+        let found = fs::metadata(&path).unwrap();
+        let own = found.uid();
+        let coming = ComingFile { path: &path, found, bytes: 1 };
+        let reaches = |user: &User| reaches(Path::new("/proc/thread-self"), user, &coming);
+        reaches(&user(own, &[], 0)).unwrap();
+        reaches(&user(own + 1, &[], DAC_OVERRIDE)).unwrap();
+        let refused = reaches(&user(own + 1, &[], 0)).unwrap_err();
+        assert!(refused.contains("may not open"), "{refused}");
     }
 
     #[test]
