@@ -37,6 +37,7 @@ const CTX: Ctx = Ctx { now_ns: 5, hint: 0 };
 const SLOT_BYTES: u64 = 2 << 20;
 const ARENA_BYTES: u64 = 64 << 20;
 const LEN: usize = 9000;
+const PAGE: usize = 4096;
 /// When the process began that is killed.
 const OTHER: u64 = 1 << 60;
 
@@ -156,7 +157,15 @@ enum Change {
     Synced(usize, usize),
     Size(usize),
     Punch(usize, usize),
-    Copy { from: usize, to: usize, len: usize },
+    Zero(usize, usize),
+    /// One page.
+    Collapse(usize),
+    Insert(usize),
+    Copy {
+        from: usize,
+        to: usize,
+        len: usize,
+    },
     Attribute,
     Link,
     Rename,
@@ -165,7 +174,7 @@ enum Change {
 }
 
 /// Each write begins or ends in the middle of a line, or has whole ones.
-const CHANGES: [Change; 15] = [
+const CHANGES: [Change; 18] = [
     Change::Write(4990, 10),
     Change::Write(8960, 10),
     Change::Nothing,
@@ -176,12 +185,19 @@ const CHANGES: [Change; 15] = [
     Change::Size(4000),
     Change::Size(9500),
     Change::Punch(100, 5000),
+    Change::Zero(300, 4000),
+    Change::Collapse(4096),
+    Change::Insert(4096),
     Change::Copy { from: 50, to: 5000, len: 2000 },
     Change::Attribute,
     Change::Link,
     Change::Rename,
     Change::Unlink,
 ];
+
+fn allocate(fs: &Fs, ino: Ino, how: Fallocate, at: usize, len: usize) -> Result<()> {
+    fs.fallocate(&CTX, ino, how, at as u64, len as u64)
+}
 
 impl Change {
     fn make(self, fs: &Fs, number: usize, ino: Ino) -> Result<()> {
@@ -197,9 +213,10 @@ impl Change {
                 let change = SetAttr { size: Some(size as u64), ..SetAttr::default() };
                 fs.setattr(&CTX, node, &change).map(drop)
             }
-            Self::Punch(at, len) => {
-                fs.fallocate(&CTX, ino, Fallocate::PunchHole, at as u64, len as u64)
-            }
+            Self::Punch(at, len) => allocate(fs, ino, Fallocate::PunchHole, at, len),
+            Self::Zero(at, len) => allocate(fs, ino, Fallocate::ZeroRange, at, len),
+            Self::Collapse(at) => allocate(fs, ino, Fallocate::CollapseRange, at, PAGE),
+            Self::Insert(at) => allocate(fs, ino, Fallocate::InsertRange, at, PAGE),
             Self::Copy { from, to, len } => {
                 let place = |offset: usize| Place { ino, offset: offset as u64 };
                 fs.copy_range(&CTX, place(from), place(to), len as u64).map(drop)
@@ -227,7 +244,9 @@ impl Change {
                 bytes[at..at + len].fill(2);
             }
             Self::Size(size) => bytes.resize(size, 0),
-            Self::Punch(at, len) => bytes[at..at + len].fill(0),
+            Self::Punch(at, len) | Self::Zero(at, len) => bytes[at..at + len].fill(0),
+            Self::Collapse(at) => drop(bytes.drain(at..at + PAGE)),
+            Self::Insert(at) => drop(bytes.splice(at..at, [0; PAGE])),
             Self::Copy { from, to, len } => bytes.copy_within(from..from + len, to),
             Self::Attribute => seen.attribute = vec![4; 90],
             Self::Link => seen.names = [true; 2],
