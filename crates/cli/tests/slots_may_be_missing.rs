@@ -334,6 +334,38 @@ fn a_slot_that_is_lost_is_replaced() {
     novale(&["mount", a, b, c, &dir]).refused(1, &["an old copy"]);
 }
 
+/// A value that lies in a lost slot, of attributes whose first page does not, was taken for a page of the pool's own: the
+/// pool could never be written again.
+#[test]
+fn attributes_of_which_a_value_is_lost_are_given_up() {
+    let Some(scratch) = Scratch::for_mount("attributes_of_which_a_value_is_lost") else { return };
+    let _alone = alone();
+    let [a, b, new] = ["a", "b", "new"].map(|name| scratch.slot(name));
+    let (dir, names) = (scratch.dir(), ["user.a", "user.b", "user.c"]);
+    novale(&["mkfs", "--size", "16M", &a, &b]).ok();
+    novale(&["mount", &a, &b, &dir]).ok();
+    for name in names {
+        for number in 0..40 {
+            let file = scratch.in_dir(&format!("f{number}"));
+            fs::File::options().append(true).create(true).open(&file).unwrap();
+            rustix::fs::setxattr(&file, name, &[7; 5000], rustix::fs::XattrFlags::empty()).unwrap();
+        }
+    }
+    novale(&["umount", &dir]).ok();
+    fs::remove_file(&b).unwrap();
+    novale(&["slot", "replace", "--lost", "--size", "16M", &b, &new, &a]).ok();
+    assert!(novale(&["check", &a, &new]).ok().contains("no errors"));
+    novale(&["mount", &a, &new, &dir]).ok();
+    let files = fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().path());
+    let counts = files.map(|file| {
+        let value = |name: &&str| rustix::fs::getxattr(&file, *name, &mut [0u8; 6000][..]);
+        names.into_iter().filter(|name| value(name).is_ok_and(|len| len == 5000)).count()
+    });
+    let counts: Vec<usize> = counts.collect();
+    assert!(counts.contains(&0) && counts.contains(&3), "{counts:?}");
+    novale(&["umount", &dir]).ok();
+}
+
 /// Who unmounted was told nothing, and the next mount refused the pool.
 #[test]
 fn a_copy_stored_into_a_slot_under_the_mount_is_told_by_umount() {

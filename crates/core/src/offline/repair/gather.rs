@@ -713,7 +713,7 @@ impl Gathered {
     }
 
     /// Damage that nothing can be done about, with its place.
-    pub(super) fn beyond(&self) -> Vec<String> {
+    pub(super) fn beyond(&self, pm: &Pm) -> Vec<String> {
         let seed = Seed::pool(&[0; 16]);
         let mut beyond = Vec::new();
         if self.chunks.place(seed, Ino::ROOT).is_none() {
@@ -721,10 +721,10 @@ impl Gathered {
         }
         let tables = self.chunks.lost().iter().filter(|lost| lost.is_of_tables());
         beyond.extend(tables.map(|lost| lost.why.to_string()));
-        let in_place = self
-            .inodes
-            .values()
-            .filter(|inode| inode.own_pages.iter().any(|extent| self.is_of_the_pool(*extent)));
+        // Nobody knows what the pool has in a slot that is not there, and nothing is stored to it.
+        let is_own =
+            |extent: &Extent| !pm.is_absent(extent.addr.slot()) && self.is_of_the_pool(*extent);
+        let in_place = self.inodes.values().filter(|inode| inode.own_pages.iter().any(is_own));
         beyond.extend(in_place.map(|inode| {
             format!("inode {}: its log or attributes lie in a page of the pool's own", inode.ino)
         }));

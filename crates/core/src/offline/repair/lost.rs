@@ -55,7 +55,7 @@ pub fn give_up_slot(pm: &Pm, new_pages: u64, help: &mut Help<'_>) -> Result<Repa
         pool.check_writable()?;
     }
     let (all, adopted) = this.gather_all(&pool)?;
-    let beyond = all.beyond();
+    let beyond = all.beyond(this.pm);
     if let Some(first) = beyond.first() {
         return Err(Error::BadPool(format!("slot {lost} can't be given up: {first}")));
     }

@@ -118,7 +118,7 @@ pub fn repair(pm: &Pm, effort: Effort, help: &mut Help<'_>) -> Result<RepairRepo
     let all = this.gather(&pool)?;
     let all = this.restore_tables(&pool, all)?;
     let all = this.restore_words(&pool, all)?;
-    let beyond = all.beyond();
+    let beyond = all.beyond(this.pm);
     let mut needs_salvage: Vec<String> = all.damage().map(ToString::to_string).collect();
     needs_salvage.extend(all.stale().map(|ino| {
         format!("inode {ino}: its state may be an old one, and other inodes have its pages")
