@@ -119,6 +119,8 @@ impl Fs {
         if view.is_dax() {
             let mut bytes = vec![0; bytes(end - offset)];
             self.copy_out(&source.locked.view, source.offset, &mut bytes)?;
+            // Zeros of a slot that fails in this load would take the place of the file's bytes.
+            self.check_slots(call)?;
             return self.write_in_place(call, target, offset, &bytes);
         }
         let (first_page, pages) = (offset / PAGE, pages_touched(offset, end - offset));
