@@ -307,7 +307,7 @@ fn a_pool_with_a_mode_is_shown_as_it_is() {
     let is_arena = |word: &&str| word.starts_with("/dev/shm/novale-") && !word.contains("test");
     let arena = refused.err.split_whitespace().find(is_arena).unwrap();
     let arena = arena.trim_end_matches(':').to_owned();
-    refused.refused(1, &["with all slots", "away"]);
+    refused.refused(1, &["with all slots", "out of its folder"]);
     let away = scratch.slot("away");
     fs::rename(&arena, &away).unwrap();
     mount("ro", &both()).ok();

@@ -18,8 +18,9 @@ impl TaskLimit {
     fn new() -> Option<Self> {
         let name = format!("novale-test-{}", std::process::id());
         ["/sys/fs/cgroup/pids", "/sys/fs/cgroup"].into_iter().find_map(|parent| {
-            let this = Self(Path::new(parent).join(&name));
-            fs::create_dir(&this.0).ok()?;
+            let group = Path::new(parent).join(&name);
+            fs::create_dir(&group).ok()?;
+            let this = Self(group);
             this.0.join("pids.max").exists().then_some(this)
         })
     }

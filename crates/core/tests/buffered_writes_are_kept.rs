@@ -409,6 +409,11 @@ fn nothing_is_left_behind_where_all_is_in_the_pool() {
         fs.sync(&CTX, file).unwrap();
     }
     assert!(!has_left_behind(&arena));
+    // What a file without a name has goes with it.
+    fs.hold(files[1]).unwrap();
+    fs.unlink(&CTX, Node::ROOT, b"g").unwrap();
+    fs.write(&CTX, files[1], 0, &[5; 10]).unwrap();
+    assert!(!has_left_behind(&arena));
     fs.write(&CTX, files[0], 7000, &[5; 10]).unwrap();
     assert!(has_left_behind(&arena));
 }

@@ -77,7 +77,11 @@ impl Novale {
     ) -> Reply<()> {
         let span = self.span(ino, handle, after)?;
         for dot in self.dots(ino, after)? {
-            if !take(&dot, Some(&self.done(self.fs.getattr(dot.ino))?)) {
+            let attr = match self.done(self.fs.getattr(dot.ino)) {
+                Err(Errno(libc::EIO | libc::EUCLEAN)) => None,
+                attr => Some(attr?),
+            };
+            if !take(&dot, attr.as_ref()) {
                 return Ok(());
             }
         }

@@ -39,6 +39,8 @@ pub(crate) struct ComingFile<'a> {
     pub(crate) path: &'a Path,
     pub(crate) found: Metadata,
     pub(crate) bytes: u64,
+    /// Whose owner and mode it gets, where it is yet to be made.
+    pub(crate) like: Option<Metadata>,
 }
 
 /// Those of the processes that may not be able to open the file; this one is not asked.
@@ -148,10 +150,8 @@ fn reaches(task: &Path, user: &User, file: &ComingFile<'_>) -> Result<(), String
         let may = user.may(READ_AND_WRITE, &there, has_acl(&at));
         return if may { Ok(()) } else { Err(format!("may not open {shown}")) };
     }
-    // What is yet to be made there is its maker's alone.
-    let is_maker = user.id == rustix::process::geteuid().as_raw();
-    let has_all = user.capabilities & DAC_OVERRIDE != 0;
-    if user.may(SEARCH, &there, has_acl(&at)) && (is_maker || has_all) {
+    let may_open = file.like.as_ref().is_none_or(|like| user.may(READ_AND_WRITE, like, false));
+    if may_open && user.may(SEARCH, &there, has_acl(&at)) {
         return Ok(());
     }
     Err(format!("may not open what is made in {shown}"))
@@ -215,14 +215,16 @@ mod tests {
 
     /// A program that had become another user was refused only once the slot was made, and not named.
     #[test]
-    fn what_is_yet_to_be_made_is_its_makers() {
-        let folder = tempfile::tempdir().unwrap();
+    fn what_is_yet_to_be_made_is_of_those_who_have_the_other_slots() {
+        let (folder, slot) =
+            (tempfile::tempdir().unwrap(), tempfile::NamedTempFile::new().unwrap());
         let path = folder.path().canonicalize().unwrap();
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o1777);
         fs::set_permissions(&path, mode).unwrap();
         let found = fs::metadata(&path).unwrap();
         let own = found.uid();
-        let coming = ComingFile { path: &path, found, bytes: 1 };
+        let like = Some(fs::metadata(slot.path()).unwrap());
+        let coming = ComingFile { path: &path, found, bytes: 1, like };
         let reaches = |user: &User| reaches(Path::new("/proc/thread-self"), user, &coming);
         reaches(&user(own, &[], 0)).unwrap();
         reaches(&user(own + 1, &[], DAC_OVERRIDE)).unwrap();
@@ -234,8 +236,12 @@ mod tests {
     fn what_a_process_finds_and_may_is_told_of_itself() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let path = file.path().canonicalize().unwrap();
-        let coming =
-            |path, bytes| ComingFile { path, found: fs::metadata(file.path()).unwrap(), bytes };
+        let coming = |path, bytes| ComingFile {
+            path,
+            found: fs::metadata(file.path()).unwrap(),
+            bytes,
+            like: None,
+        };
         judge(std::process::id(), &coming(&path, 1)).unwrap();
         let refused = judge(std::process::id(), &coming(Path::new("/dev/null"), 1)).unwrap_err();
         assert!(refused.contains("does not find /dev/null"), "{refused}");

@@ -307,7 +307,7 @@ impl Emptier {
         let options = PmOptions { lock: SlotLock::Shared, ..self.manner.mapping.clone() };
         let new = Pm::open(&[SlotSpec::new(&link)], &options)?;
         let found = fs::metadata(&link).with_context(|| link.display().to_string())?;
-        let file = ComingFile { path: &path, found, bytes: new.slot_len(0) };
+        let file = ComingFile { path: &path, found, bytes: new.slot_len(0), like: None };
         let may = |processes: &[PidInfo]| {
             let processes: Vec<u32> = processes.iter().map(|process| process.pid).collect();
             able::unable(&processes, &file).is_empty()

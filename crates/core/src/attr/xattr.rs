@@ -141,7 +141,7 @@ impl Fs {
 
     fn read_xattrs(&self, id: &LogId, view: &View<'_>) -> Result<Xattrs> {
         let xattrs = Xattrs::read(&self.pm, id, view.xattrs().root);
-        xattrs.map_err(|error| self.is_lost_or(error))
+        xattrs.map_err(|error| self.lost_or(error))
     }
 
     /// What a change of an inode makes of its extended attributes, where that is not the same: file

@@ -298,6 +298,11 @@ impl<'a> View<'a> {
         self.kind_word().load(Ordering::Relaxed) & BUFFERED != 0
     }
 
+    /// Whether the pool is to get bytes from the buffer: those of a file without a name go with it.
+    pub(crate) fn is_owed(&self) -> bool {
+        self.is_buffered() && self.nlink() > 0
+    }
+
     fn buffer(&self) -> Radix<'a> {
         let [index, ..] = self.buffer_words();
         Radix::new(index)

@@ -55,16 +55,24 @@ pub fn has_left_behind(arena: &Arena) -> bool {
         && has_buffered(arena).unwrap_or(true)
 }
 
-/// Whether a file has bytes in the buffer, or is being given some. How many blocks are in use does not tell: a death
-/// may have left a count too low.
+/// Whether the pool is to get bytes from the buffer, or a file is being given some; one that a dead client has locked
+/// may be getting its name. How many blocks are in use does not tell: a death may have left a count too low.
 fn has_buffered(arena: &Arena) -> Result<bool> {
     let (_, _, views) = tables(arena);
     let mut has = false;
     views.for_each(arena, &mut |view| {
-        has |= view.is_buffered() || !view.was_directory() && !view.pending_write().is_null();
+        has = has
+            || view.is_owed()
+            || is_locked(arena, &view)? && (view.is_buffered() || !view.pending_write().is_null());
         Ok(())
     })?;
     Ok(has)
+}
+
+/// Whether a client has an inode locked; one that is dead has died in its operation.
+fn is_locked(arena: &Arena, view: &View<'_>) -> Result<bool> {
+    let lock = arena.word(view.lock_off())?.load(Ordering::Acquire);
+    Ok(Owner::of_lock_word(lock).is_some())
 }
 
 impl Fs {
@@ -146,17 +154,11 @@ impl<'a> LeftPool<'a> {
         })
     }
 
-    /// Whether one of the dead has an inode locked, which is judged when its operation is settled.
-    fn is_locked(&self, view: &View<'_>) -> Result<bool> {
-        let lock = self.arena.word(view.lock_off())?.load(Ordering::Acquire);
-        Ok(Owner::of_lock_word(lock).is_some())
-    }
-
     /// The inodes that are not as the clients have left them, where that may be; none where the pool is another.
     fn doubts(&self) -> Result<Option<Vec<Doubt>>> {
         let (mut is_same, mut doubts) = (true, Vec::new());
         self.views.for_each(self.arena, &mut |view| {
-            if !is_same || view.kind().is_none() || self.is_locked(&view)? {
+            if !is_same || view.kind().is_none() || is_locked(self.arena, &view)? {
                 return Ok(());
             }
             let ino = view.ino();
@@ -200,7 +202,7 @@ impl<'a> LeftPool<'a> {
             }
             let view = self.views.find(self.arena, ino)?;
             if let Some(view) = &view
-                && (view.kind().is_some() || self.is_locked(view)?)
+                && (view.kind().is_some() || is_locked(self.arena, view)?)
             {
                 continue;
             }

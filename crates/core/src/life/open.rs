@@ -472,7 +472,7 @@ impl Fs {
     pub(crate) fn has_buffered(&self) -> Result<bool> {
         let mut has_some = false;
         self.views.for_each(self.arena(), &mut |view| {
-            has_some |= view.is_buffered() && view.nlink() > 0;
+            has_some |= view.is_owed();
             Ok(())
         })?;
         Ok(has_some)
@@ -483,7 +483,7 @@ impl Fs {
     pub(crate) fn flush_all(&self, call: &Call<'_>) -> Result<()> {
         let mut failed = None;
         self.views.for_each(self.arena(), &mut |view| {
-            if view.is_buffered() && view.nlink() > 0 {
+            if view.is_owed() {
                 match self.lock(call, view.ino()) {
                     // A slot failed as it was made, and is back without it: it was never there.
                     Err(Error::Stale) => {

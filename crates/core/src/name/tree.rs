@@ -250,7 +250,8 @@ fn counting_for(tree: u32) -> SetAttr {
     SetAttr { project: Some(tree), ..SetAttr::default() }
 }
 
-/// Nothing where the inode is gone by now, or damaged.
+/// Nothing where the inode is gone by now, or damaged; one that is lost with its slot ends the call, which is made again
+/// once the slot is back.
 fn unless_out_of_reach(result: Result<()>) -> Result<()> {
     match result {
         Err(Error::Stale | Error::NotFound | Error::NotDirectory | Error::Damaged { .. }) => Ok(()),

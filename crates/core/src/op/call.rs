@@ -11,7 +11,7 @@ use crate::base::types::Ctx;
 use crate::fs::Fs;
 use crate::pool::{Pool, nothing_lost};
 use crate::space::PageSource;
-use crate::space::failed::{failed_slots, tell_failed};
+use crate::space::failed::{failed_slots, has_slot, tell_failed};
 use crate::space::leaving::slots_to_know;
 
 /// What an operation record says that its operation is.
@@ -98,19 +98,23 @@ impl From<u32> for By<'_> {
 
 impl Fs {
     /// Makes an operation, and once more where memory was refused: the next one that begins gives back what nobody uses.
+    /// What it finds damaged in a slot that has failed is lost ([`Fs::lost_or`]).
     pub(crate) fn with_memory<T>(&self, mut operation: impl FnMut() -> Result<T>) -> Result<T> {
         let done = match operation() {
             Err(Error::NoMemory) => operation(),
             done => done,
         };
-        done.map_err(|error| self.is_lost_or(error))
+        done.map_err(|error| self.lost_or(error))
     }
 
     /// What contradicts the format in a slot that has failed are the zeros in its place.
-    pub(crate) fn is_lost_or(&self, error: Error) -> Error {
-        let Error::Damaged { at, .. } = error else { return error };
-        let failed = self.failed_slots().checked_shr(at.slot().into()).unwrap_or(0);
-        if failed & 1 == 0 { error } else { Error::Lost(at) }
+    pub(crate) fn lost_or(&self, error: Error) -> Error {
+        match error {
+            Error::Damaged { at, .. } if has_slot(self.failed_slots(), at.slot()) => {
+                Error::Lost(at)
+            }
+            error => error,
+        }
     }
 
     /// Starts an operation that may change the pool.

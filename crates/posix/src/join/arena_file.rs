@@ -16,7 +16,9 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use novale_arena::{Arena, ArenaError, Identity, PidInfo};
-use novale_core::{ARENA_ABI, Fs, has_left_behind, live_clients, mounts_served, stopped_clients};
+use novale_core::{
+    ARENA_ABI, Fs, OpenOptions, has_left_behind, live_clients, mounts_served, stopped_clients,
+};
 use novale_pm::Pm;
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
@@ -121,7 +123,7 @@ impl ArenaFile {
 
     /// The same on a descriptor of at least a number.
     pub(super) fn open_from(&self, from: u32) -> Result<Arena, JoinError> {
-        let file = self.find()?;
+        let (_, file) = self.find()?;
         let file = match i32::try_from(from) {
             Ok(from) if from > 0 => {
                 let moved = rustix::io::fcntl_dupfd_cloexec(&file, from);
@@ -132,17 +134,17 @@ impl ArenaFile {
         Ok(Arena::open_file(file, self.identity())?)
     }
 
-    /// The file, whatever its name is.
-    fn find(&self) -> Result<File, JoinError> {
+    /// The file, and the name that it has.
+    fn find(&self) -> Result<(PathBuf, File), JoinError> {
         let mut is_taken = match look(&self.path)? {
-            Seen::Own(file) => return Ok(file),
+            Seen::Own(file) => return Ok((self.path.clone(), file)),
             Seen::Foreign => true,
             Seen::Nothing => false,
         };
         let others = self.other_names();
         for path in others.map_err(|error| JoinError::io("the arenas", error.into()))? {
             match look(&path)? {
-                Seen::Own(file) => return Ok(file),
+                Seen::Own(file) => return Ok((path, file)),
                 Seen::Foreign => is_taken = true,
                 Seen::Nothing => {}
             }
@@ -256,7 +258,7 @@ impl ArenaFile {
     /// [`JoinError::LeftBehind`] and [`JoinError::LeftToWrite`], where the arena stays; those of [`ArenaFile::open`].
     pub fn end_session_of_dead(&self, pm: Pm, read_only: bool) -> Result<bool, JoinError> {
         let mut arena = self.open()?;
-        let path = self.path.clone();
+        let (path, _) = self.find()?;
         if read_only {
             return Err(JoinError::LeftToWrite { path });
         }
@@ -290,8 +292,8 @@ impl ArenaFile {
 
 /// Removes the caller's arenas in which a client that died says that it serves the mount with a
 /// device number, and in which nobody lives. The caller knows that the mount is dead: that daemon's
-/// pool may have been moved, so that the mount leads to it no more. Those that have bytes which a pool does
-/// not have are left to the pool's next opening.
+/// pool may have been moved, so that the mount leads to it no more. Those of a pool with a mode, which may have bytes
+/// that the pool does not have, are left to who has its locks: a program may join the dead until then.
 pub fn remove_arenas_of_dead(device: (u32, u32)) {
     for path in list(Path::new(FOLDER), PREFIX.as_bytes()).unwrap_or_default() {
         let Some(pool_uuid) = uuid_in(&path) else { continue };
@@ -300,7 +302,8 @@ pub fn remove_arenas_of_dead(device: (u32, u32)) {
             continue;
         };
         let served_it = mounts_served(&arena).any(|(_, served)| served.device == device);
-        if served_it && live_clients(&arena).is_empty() && !has_left_behind(&arena) {
+        let may_buffer = OpenOptions::of_arena(&arena).mode.is_some();
+        if served_it && live_clients(&arena).is_empty() && !may_buffer {
             remove_only(&path, &arena).unwrap_or_default();
         }
     }

@@ -61,8 +61,8 @@ pub enum JoinError {
     /// only read does not get it.
     #[error(
         "{}: has bytes of programs that were killed before these were in the pool: mount it once for writing, \
-         with all slots, which puts them there; to see the pool without them, move that file away and, unmounted, \
-         back; without it they are given up",
+         with all slots, which puts them there; to see the pool without them, move that file out of its folder and, \
+         unmounted, back; without it they are given up",
         path.display()
     )]
     LeftToWrite {

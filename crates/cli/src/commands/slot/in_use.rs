@@ -328,7 +328,9 @@ impl Mounted {
         let path = there.canonicalize().with_context(|| there.display().to_string())?;
         let found = path.metadata().with_context(|| path.display().to_string())?;
         let bytes = bytes.unwrap_or(if found.is_file() { found.len() } else { 0 });
-        let unable = able::unable(&processes, &ComingFile { path: &path, found, bytes });
+        let first = self.found.paths.first().and_then(|first| first.metadata().ok());
+        let like = first.filter(|first| found.is_dir() && first.is_file());
+        let unable = able::unable(&processes, &ComingFile { path: &path, found, bytes, like });
         let unable: Vec<String> = unable.iter().map(ToString::to_string).collect();
         Ok(unable.join("; "))
     }
