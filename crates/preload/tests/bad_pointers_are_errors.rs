@@ -27,6 +27,9 @@ promises! {
     /// looked at before.
     ends_beyond_all_offsets_are_errors: runs_without_the_daemon ends;
     blocked_faults_stay_blocked: runs_with_the_daemon blocked_faults;
+    /// A handler of the program's ran in the middle of the call. It could jump out of it, and the thread's files were
+    /// other ones from then on.
+    no_handler_runs_in_the_middle_of_a_call: runs_with_the_daemon taken_away;
 }
 
 /// What little a call takes was asked of the kernel, and a program that had a limit was ended; one whose limit
@@ -210,12 +213,7 @@ mod tasks {
     #[ignore = "a task of another test"]
     fn blocked_faults() {
         let faults = [libc::SIGSEGV, libc::SIGBUS];
-        for signal in faults {
-            let mut action: libc::sigaction = unsafe { zeroed() };
-            action.sa_sigaction = counts as *const () as usize;
-            let done = unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) };
-            assert_eq!(done, 0);
-        }
+        faults.into_iter().for_each(|signal| handle(signal, counts));
         let before = block_all_signals();
         assert_eq!(faults.map(is_blocked), [true; 2]);
         // One that is sent waits.
@@ -250,6 +248,42 @@ mod tasks {
     #[ignore = "a task of another test"]
     fn begins_blocked() {
         assert!(is_blocked(libc::SIGSEGV) && is_blocked(libc::SIGBUS));
+    }
+
+    extern "C" fn leaves(_: i32) {
+        unsafe { libc::_exit(77) };
+    }
+
+    fn handle(signal: i32, handler: extern "C" fn(i32)) {
+        let mut action: libc::sigaction = unsafe { zeroed() };
+        action.sa_sigaction = handler as *const () as usize;
+        let done = unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) };
+        assert_eq!(done, 0);
+    }
+
+    /// Memory that another thread takes away and gives back all the time.
+    #[test]
+    #[ignore = "a task of another test"]
+    fn taken_away() {
+        const LEN: usize = 1 << 20;
+        let status = child_says(|| {
+            let file = File::create(place().join("taken")).unwrap();
+            handle(libc::SIGSEGV, leaves);
+            let access = libc::PROT_READ | libc::PROT_WRITE;
+            let (kind, none) = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, std::ptr::null_mut());
+            let at = unsafe { libc::mmap(none, LEN, access, kind, -1, 0) } as usize;
+            std::thread::spawn(move || {
+                let page = std::ptr::with_exposed_provenance_mut(at + LEN / 2);
+                loop {
+                    unsafe { libc::mprotect(page, 4096, libc::PROT_NONE) };
+                    unsafe { libc::mprotect(page, 4096, access) };
+                }
+            });
+            for _ in 0..1_000_000 {
+                unsafe { libc::pwrite(file.as_raw_fd(), at as *const _, LEN, 0) };
+            }
+        });
+        assert_eq!(libc::WTERMSIG(status), libc::SIGSEGV, "{status:x}");
     }
 
     #[test]

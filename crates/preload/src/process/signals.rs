@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::base::guard;
 use crate::base::lock::Lock;
 use crate::base::sys::{Args, Ret, fail, sys};
-use crate::base::thread::{self, FAULTS, Thread, current};
+use crate::base::thread::{self, BORROWED, FAULTS, SHARED, Thread, current};
 use crate::maps::{self, growing};
 use crate::process::place::ShownPlace;
 use crate::process::{exec_call, masks};
@@ -339,6 +339,10 @@ fn handle(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::ucontext_
         if signal == libc::SIGSEGV && code == SEGV_ACCERR && is_open_again(thread, info) {
             return;
         }
+        if masks::bit(signal) & FAULTS != 0 && is_in_own_code(thread) {
+            end_by(signal);
+            return;
+        }
     } else if thread.depth.load(Ordering::Relaxed) == 1 && can_wait(thread, signal) {
         // SAFETY: as above.
         unsafe { put_off(thread, signal, info, context) };
@@ -367,6 +371,13 @@ fn can_wait(thread: &Thread, signal: i32) -> bool {
     let is_fault = masks::bit(signal) & FAULTS != 0;
     let comes_again = is_fault && thread.pending.load(Ordering::Relaxed) != 0;
     !comes_again && !exec_call::handles_inside(thread)
+}
+
+/// Whether what an instruction has caused is this library's, in the middle of a call: a handler of the program's could
+/// jump out of it, and what is locked, half done or noted of the thread would stay so.
+fn is_in_own_code(thread: &Thread) -> bool {
+    let is_inside = thread.depth.load(Ordering::Relaxed) & !(BORROWED | SHARED) != 0;
+    is_inside && !exec_call::handles_inside(thread)
 }
 
 /// Whether what was touched is a slot's that has failed: the call that did it will say so.
