@@ -213,7 +213,9 @@ mod tasks {
     #[ignore = "a task of another test"]
     fn blocked_faults() {
         let faults = [libc::SIGSEGV, libc::SIGBUS];
-        faults.into_iter().for_each(|signal| handle(signal, counts));
+        for signal in faults {
+            handle(signal, counts);
+        }
         let before = block_all_signals();
         assert_eq!(faults.map(is_blocked), [true; 2]);
         // One that is sent waits.

@@ -175,6 +175,7 @@ const OF_EVERY_TIME: &[i64] = &[
     libc::SYS_close_range,
     libc::SYS_ioctl,
     libc::SYS_mmap,
+    libc::SYS_mremap,
     libc::SYS_sendfile,
     libc::SYS_splice,
     libc::SYS_tee,
@@ -281,7 +282,6 @@ const MAKING_DESCRIPTORS: &[i64] = &[
 /// Calls on addresses, where files are mapped here.
 const OF_ADDRESSES: &[i64] = &[
     libc::SYS_munmap,
-    libc::SYS_mremap,
     libc::SYS_msync,
     libc::SYS_mprotect,
     libc::SYS_pkey_mprotect,

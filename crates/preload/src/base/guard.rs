@@ -1,9 +1,11 @@
 //! Touching a program's memory: a bad pointer becomes `EFAULT`, as in the kernel, not a crash.
 //!
 //! The instructions that touch it stand between two labels. A fault there goes on at a third one,
-//! which returns false ([`fixup`], called by the handler of SIGSEGV and SIGBUS). Pages are probed
-//! before the file system has any lock; it then copies without guard. A program that unmaps memory
-//! while a call uses it is killed by the fault, and others settle for it.
+//! which returns false, or how much was not copied ([`fixup`], called by the handler of SIGSEGV and SIGBUS). What a
+//! call takes or gives is copied so, from and to memory of this library's, but for what `read` and `write` move from
+//! and to memory that only the program itself can take away: its pages are probed before the file system has any lock,
+//! which then copies without guard. A program that unmaps memory while a call uses it so is killed by the fault, and
+//! others settle for it. What others can take away is in [`crate::maps::foreign`].
 
 use std::arch::global_asm;
 use std::mem::MaybeUninit;
@@ -70,6 +72,16 @@ global_asm!(
     "novale_guard_failed:",
     "xor eax, eax",
     "ret",
+    // size_t novale_copy(void *rdi, const void *rsi, size_t rdx): the bytes that could not be copied, which the
+    // instruction counts down
+    ".globl novale_copy",
+    "novale_copy:",
+    "mov rcx, rdx",
+    "rep movsb",
+    ".globl novale_copy_end",
+    "novale_copy_end:",
+    "mov rax, rcx",
+    "ret",
 );
 
 unsafe extern "C" {
@@ -79,12 +91,71 @@ unsafe extern "C" {
     fn novale_probe_read(at: *const u8) -> bool;
     fn novale_probe_write(at: *mut u8) -> bool;
     fn novale_copy_string(to: *mut u8, from: *const u8, len: usize, copied: *mut usize) -> bool;
+    fn novale_copy(to: *mut u8, from: *const u8, len: usize) -> usize;
+    fn novale_copy_end();
 }
 
 /// Where to go on after a fault at an instruction; `None` when it is none of the guarded ones.
 pub(crate) fn fixup(instruction: usize) -> Option<usize> {
     let guarded = novale_guard_start as *const () as usize..novale_guard_end as *const () as usize;
+    let (copy, ends) = (novale_copy as *const () as usize, novale_copy_end as *const () as usize);
+    if (copy..ends).contains(&instruction) {
+        return Some(ends);
+    }
     guarded.contains(&instruction).then_some(novale_guard_failed as *const () as usize)
+}
+
+/// Copies bytes, one end of which is the program's: how many, up to the first that can't be touched there.
+///
+/// # Safety
+/// The other end is memory of this library's, of so many bytes.
+unsafe fn copy(to: *mut u8, from: *const u8, len: usize) -> usize {
+    // SAFETY: as the caller says; a fault at the program's end of it ends the copying.
+    len - unsafe { novale_copy(to, from, len) }
+}
+
+/// Copies bytes to the program's memory: how many, up to the first that can't be written. Not with the mappings' lock.
+pub(crate) fn copy_out(at: u64, bytes: &[u8]) -> usize {
+    let Ok(at) = usize::try_from(at) else { return 0 };
+    // SAFETY: the bytes are this library's.
+    let copied = unsafe { copy(at as *mut u8, bytes.as_ptr(), bytes.len()) };
+    let rest = bytes.get(copied..).unwrap_or_default();
+    let next = at.wrapping_add(copied);
+    if rest.is_empty() || !show(next as u64, rest.len()) {
+        return copied;
+    }
+    // SAFETY: as above.
+    copied + unsafe { copy(next as *mut u8, rest.as_ptr(), rest.len()) }
+}
+
+/// Copies bytes from the program's memory, into room for as many: how many, up to the first that can't be read. Not with
+/// the mappings' lock.
+fn copy_in(room: &mut [MaybeUninit<u8>], at: u64) -> usize {
+    let Ok(at) = usize::try_from(at) else { return 0 };
+    // SAFETY: the room is this library's.
+    let copied = unsafe { copy(room.as_mut_ptr().cast(), at as *const u8, room.len()) };
+    let rest = room.get_mut(copied..).unwrap_or_default();
+    let next = at.wrapping_add(copied);
+    if rest.is_empty() || !show(next as u64, rest.len()) {
+        return copied;
+    }
+    // SAFETY: as above.
+    copied + unsafe { copy(rest.as_mut_ptr().cast(), next as *const u8, rest.len()) }
+}
+
+/// Appends bytes of the program's, for which there is room: how many, up to the first that can't be read.
+pub(crate) fn append(bytes: &mut Vec<u8>, at: u64, len: usize) -> usize {
+    let room = bytes.spare_capacity_mut().get_mut(..len).unwrap_or_default();
+    let copied = copy_in(room, at);
+    // SAFETY: so many have been copied behind those that there were.
+    unsafe { bytes.set_len(bytes.len() + copied) };
+    copied
+}
+
+/// A copy of so few bytes of the program's; `None` where some can't be read.
+pub(crate) fn copied(at: u64, len: usize) -> Option<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(len);
+    (append(&mut bytes, at, len) == len).then_some(bytes)
 }
 
 /// Calls `probe` for an address in each page of a range, up to the first that it is false for: the bytes
@@ -177,21 +248,22 @@ pub(crate) fn writable_now<'a>(at: u64, len: usize) -> Option<&'a mut [u8]> {
 
 /// Stores a value of the kernel's layout into the program's memory.
 pub(crate) fn store<T: Copy>(at: u64, value: &T) -> bool {
-    let bytes = std::mem::size_of::<T>();
-    let Some(to) = writable(at, bytes) else { return false };
-    // SAFETY: `to` has as many bytes as the value; the types stored have no invalid padding reads
-    // that matter: they are copied as bytes.
-    unsafe {
-        std::ptr::copy_nonoverlapping(std::ptr::from_ref(value).cast(), to.as_mut_ptr(), bytes);
-    };
-    true
+    let len = size_of::<T>();
+    // SAFETY: as many bytes as the value has; the types stored have no invalid padding reads that matter: they are
+    // copied as bytes.
+    let bytes = unsafe { std::slice::from_raw_parts(std::ptr::from_ref(value).cast(), len) };
+    copy_out(at, bytes) == len
 }
 
 /// Loads a value of the kernel's layout, any bits of which are valid, from the program's memory.
 pub(crate) fn load<T: Copy>(at: u64) -> Option<T> {
-    let from = readable(at, std::mem::size_of::<T>())?;
-    // SAFETY: as many bytes as the type has; callers load plain integers and structures of them.
-    Some(unsafe { from.as_ptr().cast::<T>().read_unaligned() })
+    let mut value = MaybeUninit::<T>::uninit();
+    let len = size_of::<T>();
+    // SAFETY: as many bytes as the type has, none of which need be valid.
+    let room = unsafe { std::slice::from_raw_parts_mut(value.as_mut_ptr().cast(), len) };
+    let is_whole = copy_in(room, at) == len;
+    // SAFETY: all bytes have been copied; callers load plain integers and structures of them.
+    is_whole.then(|| unsafe { value.assume_init() })
 }
 
 /// Whether a string of the program begins so; `None` where it can't be read.
@@ -225,5 +297,15 @@ impl PathBuffer {
         // SAFETY: so many bytes have been copied.
         let path = unsafe { std::slice::from_raw_parts(to, len.min(PATH_MAX)) };
         (good && len < PATH_MAX).then_some(path)
+    }
+
+    /// So many bytes of the program's, or those before the first that can't be read.
+    pub(crate) fn load_bytes(&mut self, at: u64, len: usize) -> &[u8] {
+        let to = self.0.as_mut_ptr().cast::<MaybeUninit<u8>>();
+        // SAFETY: there is room for so many bytes, none of which need be valid.
+        let room = unsafe { std::slice::from_raw_parts_mut(to, len.min(PATH_MAX)) };
+        let copied = copy_in(room, at);
+        // SAFETY: so many bytes have been copied.
+        unsafe { std::slice::from_raw_parts(to.cast(), copied) }
     }
 }

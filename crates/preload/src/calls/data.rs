@@ -8,19 +8,19 @@ use novale_posix::{Target, Whence, Written};
 
 use crate::base::sys::{Args, Ret, Served, fail, sys};
 use crate::base::{guard, report};
+use crate::calls::memory::{
+    Bytes, MOST, Refused, checked_length, errno, gathered, given, pieces, put_out, room, total,
+};
 use crate::calls::written;
 use crate::fds::kernel;
 use crate::fds::table::{self, DIRECTORY, InUse, MAPPED, SHARED};
-use crate::maps::{self, growing, replicas};
+use crate::maps::{self, foreign, growing, replicas};
 use crate::mounts::state::Rights;
 use crate::mounts::{self, ctx, state};
-use crate::paths::{descriptor, keeps_set_id, left_to_kernel};
+use crate::paths::{descriptor, keeps_set_id};
 
-/// Bytes that one call moves at most, as in Linux.
-const MOST: usize = 0x7fff_f000;
 /// Buffers up to this many bytes are probed whole; of a longer one only what the file can fill.
 const PROBED: usize = 64 << 10;
-const IOV_MAX: u64 = 1024;
 /// A flag of `pwritev2` since Linux 6.9: not at the end, although the file was opened with `O_APPEND`.
 const RWF_NOAPPEND: i32 = 0x20;
 
@@ -151,8 +151,20 @@ impl File {
             let left = attr.size.saturating_sub(offset);
             len.min(usize::try_from(left).unwrap_or(len).max(1))
         };
+        if foreign::may_go(at, len as u64) {
+            return self.read_and_copy(at, len, offset);
+        }
         let Some(buf) = guard::writable_part(at, len) else { return self.read_nowhere(offset) };
         Ok(self.read_bytes(offset, buf)?)
+    }
+
+    /// Reads to memory that others can take away meanwhile.
+    #[cold]
+    fn read_and_copy(&self, at: u64, len: usize, offset: u64) -> Result<usize, Refused> {
+        let mut bytes = room(len)?;
+        bytes.resize(len, 0);
+        let done = self.read_bytes(offset, &mut bytes)?;
+        put_out(&[(at, len)], bytes.get(..done).unwrap_or_default())
     }
 
     /// Without memory to read to: beyond the end there is nothing to be put there.
@@ -259,27 +271,6 @@ impl File {
     pub(crate) fn grew(&self, end: u64) {
         growing::grew(self.description.mount(), self.description.ino(), end);
     }
-}
-
-/// Why a call is not done here.
-#[derive(Debug, Clone, Copy)]
-enum Refused {
-    /// The error that it returns.
-    With(Ret),
-    /// The kernel makes this call: it has the file mapped, by another process perhaps, or has a say in it
-    /// ([`File::left_to_kernel`]).
-    ByKernel(Why),
-}
-
-impl From<novale_core::Error> for Refused {
-    fn from(error: novale_core::Error) -> Self {
-        let refused = || Self::With(fail(novale_posix::errno(&error)));
-        left_to_kernel(&error).map_or_else(refused, Self::ByKernel)
-    }
-}
-
-fn errno(errno: i32) -> Refused {
-    Refused::With(fail(errno))
 }
 
 /// What a call on a file gives back. Nobody has its position locked.
@@ -441,66 +432,6 @@ pub(crate) fn pwrite(args: &Args) -> Served {
     write_with(fd, At::Offset(offset), How::default(), || given(at, len, offset))
 }
 
-/// What is to be written.
-type Bytes<'a> = Cow<'a, [u8]>;
-
-fn given<'a>(at: u64, len: u64, offset: u64) -> Result<Bytes<'a>, Refused> {
-    if !guard::are_a_programs(at, len) {
-        return Err(errno(libc::EFAULT));
-    }
-    let len = checked_length(len, offset)?;
-    guard::readable_part(at, len).map(Cow::Borrowed).ok_or(errno(libc::EFAULT))
-}
-
-fn length(len: u64) -> usize {
-    usize::try_from(len).unwrap_or(MOST).min(MOST)
-}
-
-/// How much is read at most of what is asked for; no memory is longer than an offset may be.
-fn checked_length(len: u64, offset: u64) -> Result<usize, Refused> {
-    match offset.checked_add(len) {
-        Some(end) if i64::try_from(end).is_ok() => Ok(length(len)),
-        _ if len > i64::MAX as u64 => Err(errno(libc::EFAULT)),
-        _ => Err(errno(libc::EINVAL)),
-    }
-}
-
-/// The pieces of a vectored call: address and length of each.
-fn pieces(at: u64, count: u64) -> Result<Vec<(u64, usize)>, Ret> {
-    if count > IOV_MAX {
-        return Err(fail(libc::EINVAL));
-    }
-    let mut all = Vec::new();
-    let (mut total, mut are_good) = (0usize, true);
-    for index in 0..count {
-        let [start, len] = guard::load::<[u64; 2]>(at + index * 16).ok_or(fail(libc::EFAULT))?;
-        if len > i64::MAX as u64 {
-            return Err(fail(libc::EINVAL));
-        }
-        if !guard::are_a_programs(start, len) {
-            are_good = false;
-        }
-        let len = length(len).min(MOST - total);
-        total += len;
-        if len > 0 {
-            all.push((start, len));
-        }
-    }
-    // Lengths are looked at first, in all of them.
-    if are_good { Ok(all) } else { Err(fail(libc::EFAULT)) }
-}
-
-fn total(pieces: &[(u64, usize)]) -> u64 {
-    pieces.iter().map(|(_, len)| *len as u64).sum()
-}
-
-/// Room for so many bytes. A program may have none left, of which only the kernel has no need.
-fn room(bytes: usize) -> Result<Vec<u8>, Refused> {
-    let mut room = Vec::new();
-    room.try_reserve_exact(bytes).map_err(|_| Refused::ByKernel(Why::Mapped))?;
-    Ok(room)
-}
-
 /// Reads into pieces as one read, so that no write is seen in part.
 fn read_pieces(file: &File, pieces: &[(u64, usize)], offset: u64) -> Result<usize, Refused> {
     if let [(at, len)] = *pieces {
@@ -513,32 +444,7 @@ fn read_pieces(file: &File, pieces: &[(u64, usize)], offset: u64) -> Result<usiz
     let mut bytes = room(total)?;
     bytes.resize(total, 0);
     let done = file.read_bytes(offset, &mut bytes)?;
-    bytes.truncate(done);
-    let mut rest = bytes.as_slice();
-    for (at, len) in pieces {
-        let (piece, after) = rest.split_at(rest.len().min(*len));
-        let to = guard::writable_part(*at, piece.len()).unwrap_or_default();
-        to.copy_from_slice(piece.get(..to.len()).unwrap_or_default());
-        if to.len() < piece.len() {
-            let moved = done - rest.len() + to.len();
-            return if moved > 0 { Ok(moved) } else { Err(errno(libc::EFAULT)) };
-        }
-        rest = after;
-    }
-    Ok(done)
-}
-
-/// The bytes of all pieces, in one; those before the first that can't be read.
-fn gathered<'a>(pieces: &[(u64, usize)]) -> Result<Bytes<'a>, Refused> {
-    let mut all = room(pieces.iter().map(|(_, len)| len).sum())?;
-    for (at, len) in pieces {
-        let piece = guard::readable_part(*at, *len).unwrap_or_default();
-        all.extend_from_slice(piece);
-        if piece.len() < *len {
-            return if all.is_empty() { Err(errno(libc::EFAULT)) } else { Ok(all.into()) };
-        }
-    }
-    Ok(all.into())
+    put_out(pieces, bytes.get(..done).unwrap_or_default())
 }
 
 fn readv_at(fd: u64, (at, count): (u64, u64), place: At) -> Served {

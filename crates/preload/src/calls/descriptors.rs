@@ -368,7 +368,7 @@ pub(crate) fn send_message(args: &Args) -> Served {
 fn bytes_of(message: u64) -> Option<usize> {
     let message = guard::load::<libc::msghdr>(message)?;
     let parts = message.msg_iovlen.min(libc::UIO_MAXIOV as usize) * size_of::<libc::iovec>();
-    let parts = guard::readable(message.msg_iov as u64, parts)?;
+    let parts = guard::copied(message.msg_iov as u64, parts)?;
     // The address comes first.
     let lens = parts.as_chunks::<8>().0.iter().skip(1).step_by(2);
     Some(lens.fold(0, |sum: usize, len| sum.saturating_add(usize::from_le_bytes(*len))))
@@ -420,7 +420,8 @@ fn each_passed(message: u64, mut visit: impl FnMut(i32)) -> Option<()> {
     if at == 0 || len == 0 {
         return Some(());
     }
-    let mut rest = guard::readable(at, len.min(1 << 16))?;
+    let all = guard::copied(at, len.min(1 << 16))?;
+    let mut rest = all.as_slice();
     let header = std::mem::size_of::<libc::cmsghdr>();
     while rest.len() >= header {
         let Some(part) = guard::load::<libc::cmsghdr>(rest.as_ptr() as u64) else {

@@ -8,6 +8,7 @@ use novale_posix::Span;
 use crate::base::guard;
 use crate::base::sys::{Args, Ret, Served, fail};
 use crate::fds::table::{self, DIRECTORY, InUse, SHARED};
+use crate::maps::foreign;
 use crate::mounts::{self, ctx};
 use crate::paths::{descriptor, refused};
 
@@ -32,16 +33,21 @@ pub(crate) fn list(args: &Args) -> Served {
         return None;
     }
     let len = usize::try_from(len as u32).unwrap_or(0).min(MOST);
-    // As many entries as there is memory for; that there is too little is told where one is to be put.
-    let to = guard::writable_part(at, len).unwrap_or_default();
-    let refusal = if to.len() < len { libc::EFAULT } else { libc::EINVAL };
     let span = Span { after: *position, end: directory.end.load(Ordering::Relaxed) };
     let span = match span.fixed(fs, &ctx(), directory.node()) {
         Ok(span) => span,
         Err(error) => return refused(&error),
     };
     directory.end.store(span.end, Ordering::Relaxed);
-    match fill(fs, directory.node(), span, to, refusal) {
+    let filled = if foreign::may_go(at, len as u64) {
+        fill_and_copy(fs, directory.node(), span, (at, len))
+    } else {
+        // As many entries as there is memory for; that there is too little is told where one is to be put.
+        let to = guard::writable_part(at, len).unwrap_or_default();
+        let refusal = if to.len() < len { libc::EFAULT } else { libc::EINVAL };
+        fill(fs, directory.node(), span, to, refusal)
+    };
+    match filled {
         Ok((bytes, end)) => {
             *position = end;
             Some(bytes)
@@ -54,6 +60,31 @@ pub(crate) fn list(args: &Args) -> Served {
 pub(crate) fn list_old(args: &Args) -> Served {
     let file = table::get(descriptor(args[0])).filter(|found| !found.is(DIRECTORY))?;
     if file.is_path() { None } else { Some(fail(libc::ENOTDIR)) }
+}
+
+/// As [`fill`], for memory that others can take away meanwhile.
+#[cold]
+fn fill_and_copy(
+    fs: &Fs,
+    node: Node,
+    span: Span,
+    (at, asked): (u64, usize),
+) -> Result<(Ret, u64), Served> {
+    let mut len = asked;
+    loop {
+        let mut to = Vec::new();
+        to.try_reserve_exact(len).map_err(|_| Some(fail(libc::ENOMEM)))?;
+        to.resize(len, 0);
+        let refusal = if len < asked { libc::EFAULT } else { libc::EINVAL };
+        let (bytes, end) = fill(fs, node, span, &mut to, refusal)?;
+        let used = to.get(..usize::try_from(bytes).unwrap_or(0)).unwrap_or_default();
+        let copied = guard::copy_out(at, used);
+        if copied == used.len() {
+            return Ok((bytes, end));
+        }
+        // Those entries that there is memory for.
+        len = copied;
+    }
 }
 
 /// Entries of a span, as many as there is room for: their bytes, and the last one's cookie. Where there is

@@ -9,6 +9,7 @@ pub(super) mod descriptors;
 pub(crate) mod directories;
 pub(super) mod ioctls;
 pub(super) mod maps;
+pub(super) mod memory;
 pub(super) mod names;
 pub(super) mod open;
 pub(super) mod processes;

@@ -292,9 +292,8 @@ fn hand_out(target: &[u8], buf: u64, len: u64) -> Result<i64, i32> {
     if len == 0 {
         return Err(libc::EINVAL);
     }
-    let to = guard::writable(buf, len).ok_or(libc::EFAULT)?;
-    to.copy_from_slice(target.get(..len).unwrap_or_default());
-    Ok(len as i64)
+    let is_whole = guard::copy_out(buf, target.get(..len).unwrap_or_default()) == len;
+    if is_whole { Ok(len as i64) } else { Err(libc::EFAULT) }
 }
 
 /// `readlink` and `readlinkat`.

@@ -10,7 +10,7 @@ use crate::base::{guard, report};
 use crate::fds::quiet::{self, BRIEFLY, PATIENCE, Quiet};
 use crate::fds::table::{self, SHARED};
 use crate::fds::{holds, kernel, locks};
-use crate::maps::{self, giving, held, openings};
+use crate::maps::{self, foreign, giving, held, openings};
 use crate::mounts::{self, helper, state};
 use crate::numbers::{self, limits};
 use crate::paths;
@@ -82,10 +82,10 @@ fn without_waiting(number: i64, args: &Args, words: &mut [u64; CLONE_WORDS]) -> 
         libc::SYS_clone3 => {
             let bytes =
                 usize::try_from(args[1]).ok().filter(|bytes| *bytes <= size_of_val(words))?;
-            let found = guard::readable(args[0], bytes)?.as_chunks::<8>().0;
+            let found = guard::copied(args[0], bytes)?;
             words
                 .iter_mut()
-                .zip(found)
+                .zip(found.as_chunks::<8>().0)
                 .for_each(|(word, found)| *word = u64::from_le_bytes(*found));
             words[0] &= !WAITS;
             given[0] = words.as_ptr() as u64;
@@ -169,12 +169,14 @@ fn fork(number: i64, args: &Args) -> Ret {
     locks::before_fork();
     paths::before_fork();
     signals::before_fork();
+    foreign::before_fork();
     UMASK.take();
     HEAP.before_fork();
     let is_parents = masks::before_fork();
     let result = sys!(number, args[0], args[1], args[2], args[3], args[4], args[5]);
     HEAP.after_fork();
     UMASK.give();
+    foreign::fork_done();
     signals::fork_done();
     paths::fork_done();
     locks::fork_done();

@@ -99,7 +99,7 @@ fn serve(ask: Ask, target: &Target, args: &Args) -> Result<i64, Served> {
         }
         Ask::Set => {
             let (value, mode) = value_and_mode(args)?;
-            let set = SetXattr { name, value, mode, clear_set_gid: false };
+            let set = SetXattr { name, value: &value, mode, clear_set_gid: false };
             fs.setxattr(&ctx(), attr.node(), &set)
         }
         Ask::Remove => fs.removexattr(&ctx(), attr.node(), name),
@@ -139,7 +139,7 @@ fn has_selinux() -> bool {
     ACTIVE.load(Ordering::Relaxed) == 2
 }
 
-fn value_and_mode<'a>(args: &Args) -> Result<(&'a [u8], XattrMode), Served> {
+fn value_and_mode(args: &Args) -> Result<(Vec<u8>, XattrMode), Served> {
     let [_, _, value, size, flags, _] = *args;
     // Of unknown ones the kernel says so.
     let mode = novale_posix::xattr_mode(flags as i32).map_err(|_| None)?;
@@ -147,7 +147,7 @@ fn value_and_mode<'a>(args: &Args) -> Result<(&'a [u8], XattrMode), Served> {
         return Err(Some(fail(libc::E2BIG)));
     }
     let len = usize::try_from(size).unwrap_or(0);
-    Ok((guard::readable(value, len).ok_or(Some(fail(libc::EFAULT)))?, mode))
+    Ok((guard::copied(value, len).ok_or(Some(fail(libc::EFAULT)))?, mode))
 }
 
 /// Copies what is asked for to the program, or says how long it is where it has no room.
@@ -159,7 +159,6 @@ fn hand_out(bytes: &[u8], at: u64, size: u64) -> Result<i64, Served> {
     if bytes.len() as u64 > size {
         return Err(Some(fail(libc::ERANGE)));
     }
-    let to = guard::writable(at, bytes.len()).ok_or(Some(fail(libc::EFAULT)))?;
-    to.copy_from_slice(bytes);
-    Ok(len)
+    let is_whole = guard::copy_out(at, bytes) == bytes.len();
+    if is_whole { Ok(len) } else { Err(Some(fail(libc::EFAULT))) }
 }

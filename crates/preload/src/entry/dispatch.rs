@@ -17,6 +17,7 @@ use crate::calls::{
 use crate::entry::{STALE, counted};
 use crate::fds::kernel;
 use crate::fds::quiet::{self, Calls, Serving};
+use crate::maps::foreign;
 use crate::mounts::{self, room};
 use crate::numbers::{self, words};
 use crate::paths::{descriptor, take_named};
@@ -344,7 +345,8 @@ fn path_call(number: i64, args: &Args) -> Served {
 }
 
 fn mmap(args: &Args) -> Served {
-    maps::mmap(args).or_else(|| objects::mmap(args, confined::before_unseen_calls))
+    let serve = || maps::mmap(args).or_else(|| objects::mmap(args, confined::before_unseen_calls));
+    foreign::mmap(args, serve)
 }
 
 fn other_call(number: i64, args: &Args) -> Served {
@@ -359,7 +361,7 @@ fn other_call(number: i64, args: &Args) -> Served {
         libc::SYS_flock => descriptors::flock(args),
         libc::SYS_mmap => mmap(args),
         libc::SYS_munmap => maps::munmap(args),
-        libc::SYS_mremap => maps::mremap(args),
+        libc::SYS_mremap => foreign::mremap(args, || maps::mremap(args)),
         libc::SYS_msync => maps::msync(args),
         libc::SYS_mprotect | libc::SYS_pkey_mprotect => maps::protect(number, args),
         _ if OF_MEMORY.contains(&number) => maps::of_memory(number, args),

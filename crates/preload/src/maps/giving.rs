@@ -33,7 +33,7 @@ use crate::base::sys::{fail, sys};
 use crate::fds::kernel::{self, Reader};
 use crate::fds::quiet;
 use crate::fds::table::{self, InUse};
-use crate::maps::{self, Maps, PAGE, Part, Source, growing, held, sleepers};
+use crate::maps::{self, Maps, PAGE, Part, Source, foreign, growing, held, sleepers};
 use crate::mounts::{self, ctx, helper};
 use crate::numbers;
 
@@ -121,6 +121,7 @@ pub(crate) fn swap(parts: &[Part], source: &Arc<Source>) -> bool {
     }
     for (part, at) in parts().zip(shadows) {
         let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+        foreign::note(&(part.start..part.start + part.len));
         if sys!(libc::SYS_mremap, at, part.len, part.len, flags, part.start) < 0 {
             // What it shows may be another file's soon.
             held::shut(std::slice::from_ref(part));
@@ -245,6 +246,7 @@ pub(crate) fn can(mount: usize) -> bool {
 pub(crate) fn map_private(part: &Part, reader: &Reader) -> bool {
     let flags = libc::MAP_PRIVATE | libc::MAP_FIXED | libc::MAP_NORESERVE;
     let Part { start, len, access, offset, .. } = *part;
+    foreign::note(&(start..start + len));
     sys!(libc::SYS_mmap, start, len, access, flags, reader.fd(), offset) >= 0
 }
 

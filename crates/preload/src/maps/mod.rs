@@ -7,6 +7,7 @@
 //! address space that the kernel changes while there are any parts is changed under one lock, so that the
 //! table never lags behind.
 
+pub(crate) mod foreign;
 pub(crate) mod giving;
 pub(crate) mod growing;
 pub(crate) mod held;

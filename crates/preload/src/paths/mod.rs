@@ -188,10 +188,10 @@ pub(crate) fn take_named(number: i64, args: &Args) {
         | libc::SYS_swapon
         | libc::SYS_swapoff => buffer.load(args[0]),
         libc::SYS_fanotify_mark => buffer.load(args[4]),
-        libc::SYS_bind | libc::SYS_connect => socket_path(args[1], args[2]),
+        libc::SYS_bind | libc::SYS_connect => socket_path(&mut buffer, args[1], args[2]),
         // The name and its length come first.
         libc::SYS_sendmsg => guard::load::<[u64; 2]>(args[1])
-            .and_then(|[name, len]| socket_path(name, u64::from(len as u32))),
+            .and_then(|[name, len]| socket_path(&mut buffer, name, u64::from(len as u32))),
         // Those on a directory and a path.
         other if OF_KERNELS_PATHS.contains(&other) => buffer.load(args[1]),
         _ => None,
@@ -202,10 +202,10 @@ pub(crate) fn take_named(number: i64, args: &Args) {
 }
 
 /// The path in a socket's address of so many bytes, where that is one.
-fn socket_path<'a>(at: u64, len: u64) -> Option<&'a [u8]> {
+fn socket_path(buffer: &mut PathBuffer, at: u64, len: u64) -> Option<&[u8]> {
     const PATH_AT: usize = std::mem::offset_of!(libc::sockaddr_un, sun_path);
     let len = usize::try_from(len).ok()?.min(size_of::<libc::sockaddr_un>());
-    let bytes = guard::readable_part(at, len).filter(|_| at != 0)?;
+    let bytes = buffer.load_bytes(at, len);
     let (family, path) = bytes.split_at_checked(PATH_AT)?;
     (family == (libc::AF_UNIX as libc::sa_family_t).to_le_bytes()).then_some(path)
 }
