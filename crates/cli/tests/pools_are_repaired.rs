@@ -154,7 +154,9 @@ fn a_damaged_inode_hides_none_of_the_names_beside_it() {
     novale(&["mkfs", "--size", "16M", &slot]).ok();
     novale(&["mount", &slot, &dir]).ok();
     let names = ["first", "second", "third"];
-    names.iter().for_each(|name| fs::write(scratch.in_dir(name), name).unwrap());
+    for name in names {
+        fs::write(scratch.in_dir(name), name).unwrap();
+    }
     novale(&["umount", &dir]).ok();
     let shown = novale(&["dump", "--json", &slot, "path", "/first"]).ok();
     let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();

@@ -278,7 +278,9 @@ impl Change {
 /// A pool with a file for each change, closed: what its slots have, and the files.
 fn pool(way: Way) -> ([Vec<u8>; 2], Vec<Ino>) {
     let slots = [(); 2].map(|()| NamedTempFile::new().unwrap());
-    slots.iter().for_each(|slot| slot.as_file().set_len(SLOT_BYTES).unwrap());
+    for slot in &slots {
+        slot.as_file().set_len(SLOT_BYTES).unwrap();
+    }
     mkfs(&map(&slots, None), &MkfsOptions::numbered(2, 2)).unwrap();
     let fs = Fs::open(map(&slots, None), arena(), &way.options(), &Serial, &|_| ()).unwrap();
     let make = |number: usize| {

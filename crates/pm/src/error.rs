@@ -66,7 +66,8 @@ pub enum PmError {
     },
     /// Less than a page.
     #[error(
-        "{}: has {found} bytes, a slot needs at least {needed}: make it larger",
+        "{}: has {found} bytes, a slot needs at least {needed}; if it was one, restore all of it from a copy, for one \
+         that is made longer lacks what lay there",
         path.display()
     )]
     TooSmall {

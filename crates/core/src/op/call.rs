@@ -109,12 +109,8 @@ impl Fs {
 
     /// What contradicts the format in a slot that has failed are the zeros in its place.
     pub(crate) fn lost_or(&self, error: Error) -> Error {
-        match error {
-            Error::Damaged { at, .. } if has_slot(self.failed_slots(), at.slot()) => {
-                Error::Lost(at)
-            }
-            error => error,
-        }
+        let Error::Damaged { at, .. } = error else { return error };
+        if has_slot(self.failed_slots(), at.slot()) { Error::Lost(at) } else { error }
     }
 
     /// Starts an operation that may change the pool.
