@@ -45,9 +45,22 @@ fn calls_fail_and_the_program_goes_on() {
     novale(&["umount", &dir]).refused(1, &["slot 1 has failed", "not closed clean"]);
 }
 
+/// It was ENODEV, by which programs take the file system for one that can't map.
+#[test]
+fn a_file_that_is_not_mapped_for_a_slot_says_so() {
+    let Some(scratch) = Scratch::for_mount("a_file_that_is_not_mapped_for_a_slot") else { return };
+    let (a, b, dir) = (scratch.slot("a"), scratch.slot("b"), scratch.dir());
+    novale(&["mkfs", "--size", "32M", "--mode", "buffered", &a, &b]).ok();
+    novale(&["mount", "-o", "direct,eager=0,age=3600", &a, &b, &dir]).ok();
+    let told = succeeds(&task(&scratch, "maps_beside_a_lost_slot").env(SLOT, &b).output().unwrap());
+    assert!(told.contains("went on"), "{told}");
+    novale(&["umount", &dir]).refused(1, &["slot 1 has failed", "not closed clean"]);
+}
+
 mod tasks {
     use std::fs::{self, OpenOptions};
     use std::os::fd::AsRawFd;
+    use std::os::unix::fs::FileExt;
     use std::path::{Path, PathBuf};
     use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -91,6 +104,42 @@ mod tasks {
 
     fn path(place: &Path, number: usize) -> PathBuf {
         place.join(format!("d{}/f{number}", number % 8))
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn maps_beside_a_lost_slot() {
+        let place = PathBuf::from(std::env::var_os(PLACE).unwrap());
+        for number in 0..8 {
+            fs::create_dir(place.join(format!("d{number}"))).unwrap();
+        }
+        let make = |number: usize| {
+            let path = path(&place, number);
+            fs::write(&path, vec![9; 20_000]).unwrap();
+            OpenOptions::new().read(true).write(true).open(path).unwrap()
+        };
+        let files: Vec<fs::File> = (0..80).map(make).collect();
+        for file in &files {
+            file.sync_all().unwrap();
+        }
+        for file in &files {
+            file.write_all_at(&[7; 100], 100).unwrap();
+        }
+        let slot = std::env::var_os(SLOT).unwrap();
+        OpenOptions::new().write(true).open(slot).unwrap().set_len(0).unwrap();
+        let mut lost = 0;
+        for file in files {
+            let is_lost = file.sync_all().is_err();
+            let (flags, fd) = (libc::MAP_SHARED, file.as_raw_fd());
+            let at =
+                unsafe { libc::mmap(std::ptr::null_mut(), 8192, libc::PROT_READ, flags, fd, 0) };
+            if is_lost && at == libc::MAP_FAILED {
+                lost += 1;
+                assert_eq!(std::io::Error::last_os_error().raw_os_error(), Some(libc::EIO));
+            }
+        }
+        assert!(lost > 0);
+        println!("went on");
     }
 
     #[test]

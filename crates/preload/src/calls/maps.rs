@@ -78,7 +78,13 @@ fn map_file(fd: i32, description: &InUse, args: &Args) -> Served {
     // any more.
     let own = asked.and_then(|asked| maps::map_own_for_good(description, &asked));
     openings::keep(fd, description);
-    Some(own.unwrap_or(fail(libc::ENODEV)))
+    Some(own.unwrap_or_else(|| fail(why_unmapped(description.mount()))))
+}
+
+/// What keeps a file from being mapped in any way: a slot that has failed, with what is to be flushed first, or the kernel.
+fn why_unmapped(mount: usize) -> i32 {
+    let has_failed = mounts::fs(mount).is_some_and(|fs| fs.failed_slots() != 0);
+    if has_failed { libc::EIO } else { libc::ENODEV }
 }
 
 /// The kernel maps it, maybe in the place of what is mapped here.
