@@ -188,6 +188,10 @@ fn closed(paths: &[PathBuf], helpers: &Helpers<'_>) -> Result<Pm> {
                 (helpers.given_up)();
             }
             pm = helpers.map(paths)?;
+        } else {
+            // Clients that were killed have left it, with nothing that the pool lacks. It is found by slot 0, which may
+            // be another file soon.
+            arena.remove()?;
         }
     }
     if inspect(&pm)?.clean {
