@@ -6,7 +6,10 @@
 . "$(dirname "$0")/../lib.sh"
 
 needs_mount nfs
-if ! need ganesha.nfsd nfs-ganesha nfs-ganesha-vfs || ! need nfs-cat libnfs-utils; then
+# Its module for file systems is a package of its own: the server may be there without it.
+has_module() { compgen -G '/usr/lib/*/ganesha/libfsalvfs.so' >/dev/null; }
+if ! need ganesha.nfsd nfs-ganesha nfs-ganesha-vfs || ! need nfs-cat libnfs-utils ||
+  ! { has_module || { install_packages nfs-ganesha-vfs && has_module; }; }; then
   tally skipped 1 'nfs: nfs-ganesha and libnfs-utils could not be installed'
   exit
 fi
