@@ -43,7 +43,7 @@
 static char page[1 << 16], name_256[257], path_4096[4200], snapshot[1 << 14], before[1 << 14];
 static char *none; // memory that can't be touched
 static const char *home;
-static int rd, wr, rw, ap, pa, dd, dp, in, out, sock, closed = 700, user;
+static int rd, wr, rw, no, ap, pa, dd, dp, in, out, sock, closed = 700, user;
 
 static void die(const char *what) {
   fflush(stdout);
@@ -118,6 +118,7 @@ static void make(void) {
   if (pipe2(both, O_NONBLOCK)) die("pipe");
   in = keep(both[0], 107), out = keep(both[1], 108);
   sock = keep(socket(AF_UNIX, SOCK_DGRAM, 0), 109);
+  no = keep(open("f", O_ACCMODE), 110);
 }
 
 static int put(int at, const char *name, const char *shown) {
@@ -240,7 +241,7 @@ static const struct {
 static const struct {
   const char *label;
   int *fd;
-} descriptors[] = {{"read-only", &rd}, {"write-only", &wr}, {"both", &rw}, {"append", &ap}, {"path", &pa},
+} descriptors[] = {{"read-only", &rd}, {"write-only", &wr}, {"both", &rw}, {"neither", &no}, {"append", &ap}, {"path", &pa},
                    {"folder", &dd}, {"path-folder", &dp}, {"closed", &closed}, {"pipe-in", &in}, {"pipe-out", &out},
                    {"socket", &sock}};
 
@@ -491,6 +492,8 @@ static void names(void) {
   K(symlink, "f", none);
   K(symlink, "", "new");
   K(symlink, path_4096, "new");
+  K(symlink, path_4096, "");
+  K(symlink, path_4096, "nothing/new");
   K(symlink, none, "f");
   K(readlink, "l", page, 0);
   K(readlink, "l", page, -1);

@@ -328,7 +328,7 @@ fn hold(place: &Place<'_>, attr: &Attr, flags: i32) -> Result<Option<(Attr, Hold
     let hold = hold_as_opened(fs, hold, flags)?;
     let ready = (|| {
         // Who writes to a program that runs is told so by the kernel, which has it mapped.
-        if writes(flags) && fs.is_mapped(ctx, attr.ino)? {
+        if table::writes(flags) && fs.is_mapped(ctx, attr.ino)? {
             return Err(Error::Mapped);
         }
         // One that is empty gets new times, too, and loses its capabilities.
@@ -344,13 +344,9 @@ fn hold(place: &Place<'_>, attr: &Attr, flags: i32) -> Result<Option<(Attr, Hold
     Ok(Some((*attr, hold)))
 }
 
-fn writes(flags: i32) -> bool {
-    flags & libc::O_ACCMODE != libc::O_RDONLY
-}
-
 /// Says of a hold what its file is open for.
 fn hold_as_opened(fs: &Fs, hold: HoldId, flags: i32) -> Result<HoldId, Error> {
-    if writes(flags) { fs.hold_to_write(hold) } else { Ok(hold) }
+    if table::writes(flags) { fs.hold_to_write(hold) } else { Ok(hold) }
 }
 
 const EXCLUSIVE: i32 = libc::O_CREAT | libc::O_EXCL;
@@ -437,7 +433,7 @@ fn opened(mount: usize, flags: i32, ino: Ino, state: u32) -> Option<New<'static>
         state |= SHARED;
     }
     // The kernel takes the bits away with the first write.
-    let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
+    let writes = table::writes(flags);
     if writes && !keeps_set_id(state::rights(), attr.mode) {
         return None;
     }
@@ -459,7 +455,7 @@ pub(crate) fn found(number: i64, args: &Args, fd: i32) -> Option<()> {
         _ => (descriptor(args[0]), args[1]),
     };
     PathBuffer::new().load(path).into_iter().for_each(|path| outside::learn(dir, path));
-    let writes = flags & libc::O_ACCMODE != libc::O_RDONLY && flags & libc::O_PATH == 0;
+    let writes = table::writes(flags) && flags & libc::O_PATH == 0;
     // By another mount of the same pool `..` may lead elsewhere, and it may be there to be read alone.
     if !found.is_at_target && (found.is_directory || !writes && !may_be_changed(fd)) {
         if found.is_directory {
@@ -481,7 +477,7 @@ pub(crate) fn inherited(fd: i32) -> Option<New<'static>> {
     let found = mounts::of_descriptor(fd)?;
     let flags = i32::try_from(sys!(libc::SYS_fcntl, fd, libc::F_GETFL)).ok()?;
     let of_number = sys!(libc::SYS_fcntl, fd, libc::F_GETFD);
-    let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
+    let writes = table::writes(flags);
     let is_at_target = found.is_at_target;
     if flags < 0 || !is_at_target && (found.is_directory || !writes && !may_be_changed(fd)) {
         return None;

@@ -128,7 +128,7 @@ impl Foreign {
     }
 
     fn reads(&self) -> bool {
-        self.flags & libc::O_ACCMODE != libc::O_WRONLY
+        table::reads(self.flags)
     }
 
     fn into_target<'a>(self) -> Out<'a> {
@@ -237,12 +237,12 @@ impl Side {
     }
 
     fn reads(&self) -> bool {
-        self.flags() & libc::O_ACCMODE != libc::O_WRONLY
+        table::reads(self.flags())
     }
 
     /// Whether it can be written where the caller says.
     fn writes(&self) -> bool {
-        self.flags() & libc::O_ACCMODE != libc::O_RDONLY && self.flags() & libc::O_APPEND == 0
+        table::writes(self.flags()) && self.flags() & libc::O_APPEND == 0
     }
 }
 
@@ -480,7 +480,7 @@ impl Out<'_> {
             Self::Stream(pipe, _) if pipe.is.kind == libc::S_IFIFO => pipe.flags & !libc::O_APPEND,
             Self::File(other, _) | Self::Stream(other, _) => other.flags,
         };
-        if flags & libc::O_ACCMODE == libc::O_RDONLY || flags & libc::O_PATH != 0 {
+        if !table::writes(flags) || flags & libc::O_PATH != 0 {
             return Some(fail(libc::EBADF));
         }
         (flags & libc::O_APPEND != 0).then_some(fail(libc::EINVAL))

@@ -97,6 +97,16 @@ pub(crate) struct New<'a> {
     pub(crate) name: Option<(Ino, &'a [u8])>,
 }
 
+/// Whether what was opened with these flags can be read. With both bits of the mode it can be neither read nor
+/// written, though its rights were asked for both: it is for `ioctl` (open(2)).
+pub(crate) fn reads(flags: i32) -> bool {
+    matches!(flags & libc::O_ACCMODE, libc::O_RDONLY | libc::O_RDWR)
+}
+
+pub(crate) fn writes(flags: i32) -> bool {
+    matches!(flags & libc::O_ACCMODE, libc::O_WRONLY | libc::O_RDWR)
+}
+
 impl Description {
     pub(crate) fn ino(&self) -> Ino {
         Ino::new(self.ino.load(Ordering::Relaxed))
@@ -130,11 +140,11 @@ impl Description {
     }
 
     pub(crate) fn reads(&self) -> bool {
-        self.flags() & libc::O_ACCMODE != libc::O_WRONLY
+        reads(self.flags())
     }
 
     pub(crate) fn writes(&self) -> bool {
-        self.flags() & libc::O_ACCMODE != libc::O_RDONLY
+        writes(self.flags())
     }
 
     /// Whether it is open to start from alone (`O_PATH`): what else is asked of it the kernel refuses.
