@@ -98,13 +98,14 @@ pub(crate) fn mkdir(dir: u64, path: u64, mode: u64) -> Served {
 pub(crate) fn symlink(target: u64, dir: u64, path: u64) -> Served {
     let mut buffer = PathBuffer::new();
     done((|| {
-        let place = name_here(dir, path, &mut buffer)?;
-        let found = place.walk_to_name()?;
+        // As in the kernel, what is wrong with it is said before what is wrong with the name.
         let mut of_target = PathBuffer::new();
         let target = of_target.load(target).ok_or(None)?;
         if target.is_empty() {
             return Err(Some(fail(libc::ENOENT)));
         }
+        let place = name_here(dir, path, &mut buffer)?;
+        let found = place.walk_to_name()?;
         let (uid, gid) = state::owner();
         let kind = FileKind::Symlink;
         let new = NewInode { kind, mode: 0o777, uid, gid, rdev: 0, target };
