@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Runs a command: scripts/patient.sh SECONDS COMMAND... It is ended, with status 124, when its processes
-# have used so many seconds of CPU time, or none at all for ten minutes. The clock alone ends nothing: a
-# machine that is ten times busier takes ten times as long.
+# have used so many seconds of CPU time, or next to none for ten minutes. Where each of them stood is said.
+# The clock alone ends nothing: a machine that is ten times busier takes ten times as long.
 limit=$1
 shift
 stands_still=600
+moves=3 # seconds of CPU time: what waits in a loop uses some too
 ticks=$(getconf CLK_TCK)
 
 setsid "$@" <&0 &
@@ -22,6 +23,17 @@ used() { # CPU time of the session's processes and of all that they have waited 
   echo "$total"
 }
 
+tell_where() { # each process of the session: what it is, and what each of its threads waits for
+  local process thread
+  for process in $(pgrep -s "$session"); do
+    printf -- '--- process %s: %s\n' "$process" "$(tr '\0' ' ' <"/proc/$process/cmdline")"
+    for thread in /proc/"$process"/task/*; do
+      printf '%s, %s, call %s\n' "$(grep ^State "$thread/status")" "$(cat "$thread/wchan")" \
+        "$(cat "$thread/syscall")"
+    done
+  done >&2 2>/dev/null
+}
+
 # The scripts clean up when they are asked to end; what does not is killed.
 end() { # STATUS
   kill -TERM -- "-$session" 2>/dev/null
@@ -34,17 +46,21 @@ end() { # STATUS
 }
 trap 'end 143' TERM INT HUP
 
-last=0 still=0 half=0
+before=0 still=0 half=0
 while kill -0 "$session" 2>/dev/null; do
   sleep 0.5
   half=$((half + 1))
   [ $((half % 10)) = 0 ] || continue
-  now=$(used)
-  still=$((now == last ? still + 5 : 0)) last=$now
+  now=$(used) still=$((still + 5))
+  if [ $((now - before)) -ge $((moves * ticks)) ]; then
+    still=0 before=$now
+  fi
   if [ "$((now / ticks))" -ge "$limit" ]; then
+    tell_where
     echo "patient.sh: ended after $limit s of CPU time: $*" >&2
     end 124
   elif [ "$still" -ge "$stands_still" ]; then
+    tell_where
     echo "patient.sh: ended, since nothing has moved for $stands_still s: $*" >&2
     end 124
   fi

@@ -101,8 +101,8 @@ part tidy 1200 "$target/debug/xtask" tidy
 export NOVALE_CLAIMS=$logs/claims
 rm -rf "$NOVALE_CLAIMS"
 mkdir "$NOVALE_CLAIMS"
-unit_tests() { part cargo 4000 scripts/suites/cargo.sh programs; }
-unit_tests_beside() { part cargo-beside 4000 scripts/suites/cargo.sh programs; }
+unit_tests() { part cargo 2500 scripts/suites/cargo.sh programs; }
+unit_tests_beside() { part cargo-beside 2500 scripts/suites/cargo.sh programs; }
 doctests() { part doctests 800 scripts/suites/cargo.sh doc; }
 demo() { part demo 1800 scripts/demo.sh --once; }
 programs() {
