@@ -22,6 +22,26 @@ const OF_CONTENTS: [libc::c_long; 12] = [
     libc::SYS_io_uring_enter,
 ];
 
+/// The same calls by the numbers of programs of 32 bits, which the kernel does not tell from the others. No call that
+/// changes an owner has one of either kind.
+#[cfg(target_arch = "x86_64")]
+const OF_CONTENTS_BY_I386: &[libc::c_long] = &[
+    3,   // read
+    4,   // write
+    146, // writev
+    181, // pwrite64
+    187, // sendfile
+    239, // sendfile64
+    248, // io_submit
+    313, // splice
+    324, // fallocate
+    334, // pwritev
+    377, // copy_file_range
+    379, // pwritev2
+];
+#[cfg(not(target_arch = "x86_64"))]
+const OF_CONTENTS_BY_I386: &[libc::c_long] = &[];
+
 /// Whether a thread that waits for an answer has asked since it changes a file's bytes. Of one that can't be
 /// looked at, which is in another pid namespace or another user's, it is not known, and so not believed.
 pub(crate) fn changes_contents(pid: u32) -> bool {
@@ -30,7 +50,9 @@ pub(crate) fn changes_contents(pid: u32) -> bool {
         let first = shown.split_whitespace().next();
         if first != Some("running") {
             let call = first.and_then(|number| number.parse().ok());
-            return call.is_some_and(|call| OF_CONTENTS.contains(&call));
+            return call.is_some_and(|call| {
+                OF_CONTENTS.contains(&call) || OF_CONTENTS_BY_I386.contains(&call)
+            });
         }
         thread::yield_now();
     }
