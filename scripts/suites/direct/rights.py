@@ -2,10 +2,13 @@
 says what each call came to, and at last what is there. `rights.py --prepare DIR` makes the files: others'
 also, where an administrator runs it."""
 
+import ctypes
 import errno
+import fcntl
 import os
 import random
 import stat
+import struct
 import sys
 
 OTHER = 1001
@@ -44,6 +47,9 @@ def opened(draw, path):
         done = [stat.S_IFMT(found.st_mode), found.st_size if stat.S_ISREG(found.st_mode) else 0]
         for call in (lambda: os.write(fd, b"some"), lambda: os.read(fd, 4), lambda: sorted(os.listdir(fd)),
                      lambda: os.fchmod(fd, draw.choice(MODES)), lambda: os.utime(fd),
+                     lambda: chmod2(path, draw.choice(MODES), draw.choice([0, 0x100])),
+                     lambda: os.setxattr(path, "system.posix_acl_access", acl(draw.choice(MODES))),
+                     lambda: fcntl.flock(fd, fcntl.LOCK_SH), lambda: sorted(os.listxattr(fd)),
                      lambda: os.ftruncate(fd, 9), lambda: os.fchown(fd, -1, draw.choice([-1, 0, OTHER]))):
             if draw.random() < 0.4:
                 done.append(told(call))
@@ -65,7 +71,7 @@ def step(draw, kept):
         path = draw.choice(FOLDERS + ["own/../sticky/a", "own/deep/../a", "theirs/../own/a", "own/link/x"])
     call = draw.choice([
         "open", "open", "open", "mkdir", "rmdir", "unlink", "rename", "rename", "link", "symlink", "chmod",
-        "chmod", "access", "stat", "readlink", "truncate", "utime", "chown", "list", "keep", "at",
+        "chmod", "chmod2", "acl", "access", "stat", "readlink", "truncate", "utime", "chown", "list", "keep", "at",
     ])
     calls = {
         "open": lambda: opened(draw, path),
@@ -76,6 +82,8 @@ def step(draw, kept):
         "link": lambda: os.link(path, other, follow_symlinks=draw.random() < 0.5),
         "symlink": lambda: os.symlink(draw.choice(["a", "../own/a", "nowhere"]), path),
         "chmod": lambda: os.chmod(path, draw.choice(MODES)),
+        "chmod2": lambda: chmod2(path, draw.choice(MODES), draw.choice([0, 0x100])),
+        "acl": lambda: os.setxattr(path, "system.posix_acl_access", acl(draw.choice(MODES))),
         "access": lambda: [os.access(path, bits) for bits in range(8)],
         "stat": lambda: shown(path),
         "readlink": lambda: os.readlink(path),
@@ -88,6 +96,19 @@ def step(draw, kept):
         "at": lambda: at(draw, path),
     }
     print(call, path, other if call in ("rename", "link") else "", told(calls[call]))
+
+
+def chmod2(path, mode, flags):
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.syscall(452, -100, path.encode(), mode, flags):
+        raise OSError(ctypes.get_errno(), path)
+
+
+def acl(mode):
+    """Of an owner's, a user's, a group's and others' rights, behind a version."""
+    entries = [(1, mode >> 6, -1), (2, 5, 1001), (4, mode >> 3, -1), (16, 7, -1), (32, mode, -1)]
+    packed = (struct.pack("<HHi", tag, bits & 7, who) for tag, bits, who in entries)
+    return struct.pack("<I", 2) + b"".join(packed)
 
 
 def keep(draw, kept, path):

@@ -297,22 +297,34 @@ fn of_mode(target: Result<Target, Served>, mode: u32) -> Result<Target, Served> 
         return Err(None);
     }
     if target.attr.mode & OWNERS & !mode != 0 {
-        // A directory may be on the way to any other one.
-        let ends = target.attr.kind == FileKind::Directory;
-        table::each(&mut |_, file| {
-            if (file.mount(), file.ino()) == of || ends && file.is(DIRECTORY) {
-                kernel::take(file);
-            }
-        });
+        take_open(&target);
     }
     Ok(target)
 }
 
-/// `chmod(path, mode)` and `fchmodat(dir, path, mode)`.
+/// Has the kernel open what this process has open of an inode, which its owner may not be able to open any more.
+pub(super) fn take_open(target: &Target) {
+    let of = (target.mount, target.attr.ino);
+    // A directory may be on the way to any other one.
+    let ends = target.attr.kind == FileKind::Directory;
+    table::each(&mut |_, file| {
+        if (file.mount(), file.ino()) == of || ends && file.is(DIRECTORY) {
+            kernel::take(file);
+        }
+    });
+}
+
+/// `chmod(path, mode)`, `fchmodat(dir, path, mode)` and `fchmodat2`, which may be about a link itself: that is refused,
+/// by the kernel.
 pub(crate) fn chmod(dir: u64, path: u64, mode: u64, flags: i32) -> Served {
+    if flags & !libc::AT_SYMLINK_NOFOLLOW != 0 {
+        return None;
+    }
+    let is_link = |target: &Target| target.attr.kind == FileKind::Symlink;
+    let target = target(dir, path, flags)
+        .and_then(|target| if is_link(&target) { Err(None) } else { Ok(target) });
     let mode = mode as u32 & 0o7777;
-    let target = of_mode(target(dir, path, flags), mode);
-    set(target, |_| SetAttr { mode: Some(mode), ..SetAttr::default() })
+    set(of_mode(target, mode), |_| SetAttr { mode: Some(mode), ..SetAttr::default() })
 }
 
 /// `fchmod(fd, mode)`.

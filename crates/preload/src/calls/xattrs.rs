@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use novale_core::{Error, FileKind, SetXattr, XattrMode};
 
-use super::attributes::{Target, of_descriptor, target};
+use super::attributes::{Target, of_descriptor, take_open, target};
 use crate::base::guard::{self, PathBuffer};
 use crate::base::sys::{Args, Served, fail, sys};
 use crate::fds::table;
@@ -84,6 +84,7 @@ fn serve(ask: Ask, target: &Target, args: &Args) -> Result<i64, Served> {
         return Err(Some(fail(libc::ENODATA)));
     }
     if !is_served(ask, name, target.attr.kind) {
+        before_acl(ask, target, name);
         return Err(None);
     }
     if name.starts_with(b"user.") {
@@ -113,6 +114,23 @@ fn is_served(ask: Ask, name: &[u8], kind: FileKind) -> bool {
     name.starts_with(b"user.") && name != b"user."
         || name.starts_with(b"trusted.") && !name.starts_with(QUOTAS)
         || ask == Ask::Get && is_plain && ACLS.contains(&name)
+}
+
+/// An ACL that the kernel sets may take the owner's own rights, as `chmod` may.
+fn before_acl(ask: Ask, target: &Target, name: &[u8]) {
+    if ask == Ask::Set && ACLS.contains(&name) && state::rights() != Rights::All {
+        take_open(target);
+    }
+}
+
+/// `setxattrat(dir, path, flags, name, ..)`, which is the kernel's.
+pub(crate) fn set_at(args: &Args) -> Served {
+    let [dir, path, flags, name, ..] = *args;
+    let mut buffer = PathBuffer::new();
+    if let (Some(name), Ok(target)) = (buffer.load(name), target(dir, path, flags as i32)) {
+        before_acl(Ask::Set, &target, name);
+    }
+    None
 }
 
 /// Whether an attribute of the kernel's is asked for that is not there: `ls` and `cp` ask for these of

@@ -311,6 +311,7 @@ fn path_call(number: i64, args: &Args) -> Served {
         libc::SYS_truncate => attributes::truncate(args),
         libc::SYS_chmod => attributes::chmod(CWD, a, b, 0),
         libc::SYS_fchmodat => attributes::chmod(a, b, c, 0),
+        libc::SYS_fchmodat2 => attributes::chmod(a, b, c, d as i32),
         libc::SYS_fchmod => attributes::fchmod(args),
         libc::SYS_chown => attributes::chown(CWD, a, (b, c), 0),
         libc::SYS_lchown => attributes::chown(CWD, a, (b, c), NOFOLLOW),
@@ -340,6 +341,7 @@ fn path_call(number: i64, args: &Args) -> Served {
         libc::SYS_llistxattr => xattrs::of_path(Ask::List, args, NOFOLLOW),
         libc::SYS_removexattr => xattrs::of_path(Ask::Remove, args, 0),
         libc::SYS_lremovexattr => xattrs::of_path(Ask::Remove, args, NOFOLLOW),
+        SETXATTRAT => xattrs::set_at(args),
         _ => other_call(number, args),
     }
 }
