@@ -130,6 +130,12 @@ mod tasks {
         let expected: &[u8] = if written == 1 { b"01x3456789" } else { b"0123456789" };
         assert_eq!(fs::read(place().join("flags")).unwrap(), expected);
         assert_eq!(file.stream_position().unwrap(), if written == 1 { 3 } else { 2 });
+        // What the kernel appends goes behind what it has not seen.
+        assert_eq!(unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_SH) }, 0);
+        file.write_all_at(b"more", 10).unwrap();
+        let appended = write(&file, b"!", 0, libc::RWF_APPEND | RWF_NOSIGNAL) == 1;
+        let expected = [expected, b"more", if appended { b"!" } else { b"" }].concat();
+        assert_eq!(fs::read(place().join("flags")).unwrap(), expected);
     }
 
     #[test]

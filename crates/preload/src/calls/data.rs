@@ -477,7 +477,7 @@ pub(crate) fn preadv(args: &Args, has_flags: bool) -> Served {
     let place = if has_flags && offset == u64::MAX { At::Position } else { At::Offset(offset) };
     let known = (libc::RWF_HIPRI | libc::RWF_DSYNC | libc::RWF_SYNC) as u64;
     if flags & !known != 0 {
-        return with_flags_of_kernel(fd, place);
+        return with_flags_of_kernel(fd, place, false);
     }
     readv_at(fd, (at, count), place)
 }
@@ -497,7 +497,7 @@ pub(crate) fn pwritev(args: &Args, has_flags: bool) -> Served {
     let has = |flag: i32| flags & flag as u64 != 0;
     let by_kernel = || if has(RWF_NOAPPEND) { appended_by_kernel(fd) } else { None };
     if flags & !((known | RWF_NOAPPEND) as u64) != 0 {
-        return with_flags_of_kernel(fd, place).or_else(by_kernel);
+        return with_flags_of_kernel(fd, place, has(libc::RWF_APPEND)).or_else(by_kernel);
     }
     let durable = has(libc::RWF_DSYNC) || has(libc::RWF_SYNC);
     let append = match (has(libc::RWF_APPEND), has(RWF_NOAPPEND)) {
@@ -528,9 +528,9 @@ fn appended_by_kernel(fd: u64) -> Served {
 }
 
 /// Flags that are not known here: the kernel judges them, and reads or writes from the position that it knows
-/// and moves it.
+/// and moves it. Where it is to append it has to know the end.
 #[cold]
-fn with_flags_of_kernel(fd: u64, place: At) -> Served {
+fn with_flags_of_kernel(fd: u64, place: At, append: bool) -> Served {
     let file = file(fd)?;
     let is_taken = match place {
         At::Position => kernel::take_shared(file.fd, &file.description),
@@ -539,7 +539,7 @@ fn with_flags_of_kernel(fd: u64, place: At) -> Served {
     if !is_taken {
         return Some(fail(libc::EIO));
     }
-    if file.description.appends() {
+    if append || file.description.appends() {
         kernel::know_end(file.fd, &file.description);
     }
     None
