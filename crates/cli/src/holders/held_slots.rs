@@ -39,7 +39,9 @@ impl LeftOpen {
                 "not closed clean: the next mount recovers it"
             }
             Self::NotReadable => {
-                "changed under the mount, and can't be read now: name its slots to `novale check`, which says why"
+                "changed under the mount, or a slot of it was cut, and can't be read now: name its slots to `novale \
+                 check`, which says why. What was only buffered is kept until the machine is restarted, and the next \
+                 mount that can read the pool writes it there"
             }
         }
     }
