@@ -55,4 +55,6 @@ awk '/^failures:/ { on = 1 } /^test result:|^successes:/ { on = 0 } on' "$log" |
 while read -r name; do
   tally failed 1 "$name"
 done < <(sed -nE 's/^test (.*) \.\.\. FAILED$/\1/p' "$log")
+# Where the time goes.
+sed -n 's/^claimed.sh: //p' "$log" | sort -rn | head -n 15
 exit "$status"

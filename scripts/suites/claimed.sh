@@ -6,4 +6,5 @@ if ! mkdir "$claim" 2>/dev/null; then
   [ -d "$claim" ] || { echo "claimed.sh: no claim can be made in $NOVALE_CLAIMS" >&2; exit 1; }
   exit 0
 fi
-exec "$@"
+TIMEFORMAT="claimed.sh: %R s, %U and %S s of CPU: ${1##*/}"
+time "$@"
