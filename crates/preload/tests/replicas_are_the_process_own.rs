@@ -58,6 +58,9 @@ promises! {
     /// After a program had not started, what was stored to one mapping of a file without a name and published did not
     /// show in the other.
     mappings_of_a_file_that_is_gone_are_one: runs shares_what_is_gone;
+    /// With `MAP_POPULATE` or `MAP_LOCKED`, and after `mlockall`, the kernel had copied the pages before they had the
+    /// file's bytes: they showed zeros, and `msync` of a byte wrote those over the file.
+    pages_that_are_there_at_once_have_the_files_bytes: runs populates;
 }
 
 /// What was stored to a mapping that `mremap` puts elsewhere, and makes shorter, went over what lies after it there. Of
@@ -313,6 +316,37 @@ mod tasks {
             assert_eq!((0..LEN).step_by(PAGE).find(is_missed), None);
             assert_eq!(unmap(map), 0);
         }
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn populates() {
+        let (file, first) = mapped(3);
+        let shows = |flags: i32| {
+            for kind in [libc::MAP_PRIVATE, libc::MAP_SHARED] {
+                let map = map(&file, kind | flags, 4 * PAGE);
+                assert!(map[..3 * PAGE].iter().all(|byte| *byte == 7), "{kind} {flags:x}");
+                map[PAGE] = 7;
+                publish(map);
+                assert_eq!(fs::read(path("file")).unwrap(), [7; 3 * PAGE], "{kind} {flags:x}");
+                unsafe { libc::munmap(map.as_mut_ptr().cast(), map.len()) };
+            }
+        };
+        for flags in [0, libc::MAP_POPULATE, libc::MAP_LOCKED] {
+            shows(flags);
+            shows(flags | libc::MAP_NORESERVE);
+        }
+        // Behind the end of the file there is nothing to copy yet.
+        let map = map(&file, libc::MAP_PRIVATE | libc::MAP_POPULATE, 5 * PAGE);
+        file.write_all_at(&[9; PAGE], 4 * PAGE as u64).unwrap();
+        assert_eq!([3 * PAGE, 4 * PAGE].map(|at| map[at]), [0, 9]);
+        // With what is stored, too.
+        first[2 * PAGE] = 8;
+        assert_eq!(unsafe { libc::mlockall(libc::MCL_FUTURE) }, 0);
+        let grown = moves(first, 5 * PAGE);
+        assert_eq!([0, PAGE, 2 * PAGE, 4 * PAGE].map(|at| grown[at]), [7, 7, 8, 9]);
+        publish(grown);
+        assert_eq!([0, PAGE, 2 * PAGE].map(|at| byte(&file, at)), [7, 7, 8]);
     }
 
     #[test]

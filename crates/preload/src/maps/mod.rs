@@ -31,7 +31,7 @@ use crate::fds::table::InUse;
 use crate::maps::giving::Anchor;
 use crate::maps::growing::Shown;
 use crate::maps::openings::Opening;
-use crate::maps::replicas::Base;
+use crate::maps::replicas::{Aside, Base};
 use crate::mounts::{self, MOUNTS_MAX, ctx, helper};
 use crate::numbers::{self, limits};
 
@@ -398,8 +398,8 @@ impl Maps {
 pub(crate) struct Asked {
     at: u64,
     pub(crate) len: u64,
-    access: u64,
-    flags: i32,
+    pub(crate) access: u64,
+    pub(crate) flags: i32,
     pub(crate) offset: u64,
     /// The file is open for writing.
     file_writes: bool,
@@ -449,8 +449,12 @@ impl Asked {
         description.reads() && (!self.shared() || !self.writes() || description.writes())
     }
 
-    /// Reserves the addresses.
+    /// Reserves the addresses. Where all of them are in use they stay so until something else is put there: other
+    /// threads, which may know them, find the one or the other.
     fn reserve(&self) -> Ret {
+        if self.flags & PLACED == libc::MAP_FIXED && is_in_use(self.at, self.len) {
+            return self.at.cast_signed();
+        }
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         let flags = flags | self.flags & PLACED;
         sys!(libc::SYS_mmap, self.at, self.len, libc::PROT_NONE, flags, u64::MAX, 0)
@@ -461,6 +465,12 @@ impl Asked {
         let kept = libc::MAP_POPULATE | libc::MAP_NORESERVE | libc::MAP_LOCKED;
         kind | libc::MAP_FIXED | self.flags & kept
     }
+}
+
+/// Whether something is mapped at each of these addresses.
+pub(crate) fn is_in_use(at: u64, len: u64) -> bool {
+    // The kernel looks for that, and does nothing more.
+    sys!(libc::SYS_msync, at, len, libc::MS_ASYNC) == 0
 }
 
 /// Maps the file's own pages; nothing where that is not possible, or they could not be given up again
@@ -546,7 +556,6 @@ enum Origin<'a> {
 
 /// Maps a replica of a file that is held, with what another one has that is not published.
 fn show_replica(fs: &Fs, source: Source, asked: &Asked, origin: &Origin<'_>) -> Option<Ret> {
-    let flags = asked.flags_of_piece(libc::MAP_PRIVATE);
     // What is not shown ends without the lock.
     let mut source = Some(source);
     let by = match origin {
@@ -557,15 +566,15 @@ fn show_replica(fs: &Fs, source: Source, asked: &Asked, origin: &Origin<'_>) -> 
         count_coming_replica();
         let ino = source.as_ref()?.ino;
         // What a thread closes meanwhile that it has not opened must not be the base's number.
-        let base = limits::opening(|| {
+        let (base, aside) = limits::opening(|| {
             let (base, file) = Base::empty((asked.offset, asked.len))?;
-            let to = sys!(libc::SYS_mmap, start, asked.len, asked.access, flags, file.fd(), 0);
-            (to >= 0).then_some(base)
+            Some((base, Aside::of(&file, asked)?))
         })?;
         base.read(fs, ino)?;
         if let Origin::Moved(part) = origin {
-            replicas::carry(part, (start, asked.len), &base);
+            aside.carry(part, &base)?;
         }
+        aside.put(start, asked, fs.getattr(ino).ok()?.size)?;
         let mut source = source.take()?;
         source.base = Some(base);
         Some((Shown::ALL, Arc::new(source)))
@@ -655,16 +664,15 @@ fn place(
     let mut maps = MAPS_HERE.lock();
     let reserved = asked.reserve();
     let Ok(start) = u64::try_from(reserved) else { return Some(reserved) };
-    let ended = maps.forget(&(start..start + asked.len));
     let shown = show(start);
+    // What is sealed stays.
+    let is_gone = shown.is_some() || sys!(libc::SYS_munmap, start, asked.len) == 0;
+    let ended = maps.forget(&(start..start + if is_gone { asked.len } else { 0 }));
     let mapped = shown.is_some().then_some(reserved);
     if let Some((shown, of)) = shown {
         let Asked { len, offset, access, file_writes: writes, .. } = *asked;
         let (shared, stored) = (asked.shared(), asked.shared() && asked.writes());
         maps.add(Part { start, len, offset, shared, access, stored, writes, shown, of, by });
-    } else {
-        sys!(libc::SYS_munmap, start, asked.len);
-        maps.count();
     }
     drop(maps);
     times::note_stores(&ended);

@@ -17,7 +17,7 @@ use crate::base::guard;
 use crate::base::lock::Held;
 use crate::base::say::say;
 use crate::base::sys::{Ret, fail, sys};
-use crate::maps::{self, Maps, PAGE, Part, Source};
+use crate::maps::{self, Asked, Maps, PAGE, Part, Source};
 use crate::mounts::{self, ctx};
 use crate::numbers::{self, limits};
 
@@ -108,6 +108,66 @@ impl Base {
         // SAFETY: inside of the base, which is mapped as long as `self` lives; who has the lock of the
         // mappings uses it, one at a time.
         Some(unsafe { std::slice::from_raw_parts_mut(at, len) })
+    }
+}
+
+/// A replica that is not at its place yet.
+pub(crate) struct Aside {
+    at: u64,
+    len: u64,
+}
+
+impl Drop for Aside {
+    fn drop(&mut self) {
+        sys!(libc::SYS_munmap, self.at, self.len);
+    }
+}
+
+impl Aside {
+    /// Maps what is to be the base, and is read before it may be touched: the kernel copies pages as they are at that
+    /// moment (`MAP_POPULATE`, `MAP_LOCKED`, `mlockall`).
+    pub(crate) fn of(base: &Memory, asked: &Asked) -> Option<Self> {
+        let flags = libc::MAP_PRIVATE | asked.flags & libc::MAP_NORESERVE;
+        let at = sys!(libc::SYS_mmap, 0, asked.len, libc::PROT_NONE, flags, base.fd(), 0);
+        Some(Self { at: u64::try_from(at).ok()?, len: asked.len })
+    }
+
+    fn protect(&self, access: u64) -> Option<()> {
+        (sys!(libc::SYS_mprotect, self.at, self.len, access) == 0).then_some(())
+    }
+
+    /// Stores what is not published yet of another replica of the same place in the file. This one has a base of its
+    /// own.
+    pub(crate) fn carry(&self, part: &Part, base: &Base) -> Option<()> {
+        let access = (libc::PROT_READ | libc::PROT_WRITE) as u64;
+        self.protect(access)?;
+        for change in changes(part, &(part.start..part.start + part.len.min(self.len))) {
+            let Some(page) = base.bytes(&(change.offset..change.offset + PAGE)) else { continue };
+            store(access, self.at + (change.offset - part.offset), &change.over(page));
+        }
+        Some(())
+    }
+
+    /// Puts it in the place of whatever is there. The file has so many bytes.
+    pub(crate) fn put(self, start: u64, asked: &Asked, size: u64) -> Option<()> {
+        self.protect(asked.access)?;
+        let (len, flags) = (self.len, libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED);
+        if sys!(libc::SYS_mremap, self.at, len, len, flags, start) < 0 {
+            return None;
+        }
+        std::mem::forget(self);
+        if asked.flags & libc::MAP_LOCKED != 0 && sys!(libc::SYS_mlock, start, len) != 0 {
+            return None;
+        }
+        let populates = libc::MAP_POPULATE | libc::MAP_NONBLOCK;
+        if asked.flags & populates == libc::MAP_POPULATE {
+            let writes = asked.access & libc::PROT_WRITE as u64 != 0;
+            let advice = if writes { libc::MADV_POPULATE_WRITE } else { libc::MADV_POPULATE_READ };
+            // A copy of what is behind the end of the file would not show what the file gets there.
+            let there = size.next_multiple_of(PAGE).saturating_sub(asked.offset).min(len);
+            sys!(libc::SYS_madvise, start, there, advice);
+        }
+        Some(())
     }
 }
 
@@ -470,15 +530,6 @@ fn exchange(part: &Part, was: &[u8], piece: &Piece<'_>) {
         // SAFETY: a byte of the program's memory, which no other reference leads to here.
         let byte = unsafe { AtomicU8::from_ptr(byte) };
         _ = byte.compare_exchange(*was, *new, Ordering::SeqCst, Ordering::Relaxed);
-    }
-}
-
-/// Carries what is not published yet to another replica of the same place in the file, of so many bytes and a base of
-/// its own.
-pub(crate) fn carry(part: &Part, (start, len): (u64, u64), base: &Base) {
-    for change in changes(part, &(part.start..part.start + part.len.min(len))) {
-        let Some(page) = base.bytes(&(change.offset..change.offset + PAGE)) else { continue };
-        store(part.access, start + (change.offset - part.offset), &change.over(page));
     }
 }
 
