@@ -17,15 +17,110 @@ promises! {
     /// A thread that read a mapping while it was mapped anew found zeros there, or nothing, and was ended.
     replicas_are_there_all_the_time: runs maps_anew;
     own_pages_are_there_all_the_time: maps_own_pages maps_anew;
+    /// What was written to the file went into memory that `mremap` had mapped twice, the second time in a mapping's
+    /// place, or `shmat`; what the file got showed there, and when the file was made the kernel's all of it did.
+    what_is_in_a_replicas_place_is_left_alone: runs puts_others_there;
+    what_is_in_own_pages_place_is_left_alone: maps_own_pages puts_others_there;
+    /// A segment in the place of a private mapping was replaced by the file again when it was protected.
+    segments_are_no_private_mappings: maps_own_pages protects_a_segment;
 }
 
 mod tasks {
+    use std::fs::File;
     use std::os::fd::AsRawFd;
+    use std::os::unix::fs::FileExt;
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    use super::harness::replicas::{PAGE, mapped};
+    use super::harness::replicas::{PAGE, byte, map, mapped, publish};
 
     const ACCESS: i32 = libc::PROT_READ | libc::PROT_WRITE;
+
+    /// A segment of so many pages, attached, or put in the place of a mapping.
+    fn attach(over: Option<&mut [u8]>, pages: usize) -> &'static mut [u8] {
+        unsafe {
+            let id = libc::shmget(libc::IPC_PRIVATE, pages * PAGE, libc::IPC_CREAT | 0o600);
+            let flags = if over.is_some() { libc::SHM_REMAP } else { 0 };
+            let at = over.map_or(std::ptr::null(), |over| over.as_ptr());
+            let put = libc::shmat(id, at.cast(), flags);
+            assert_eq!(libc::shmctl(id, libc::IPC_RMID, std::ptr::null_mut()), 0);
+            assert!(put.addr().cast_signed() > 0, "{}", std::io::Error::last_os_error());
+            std::slice::from_raw_parts_mut(put.cast(), pages * PAGE)
+        }
+    }
+
+    /// Two pages of memory are in the place of a mapping of three, of a file that has two: neither is seen in the other,
+    /// whatever becomes of the file, and the third page is the file's.
+    fn is_left_alone(file: &File, there: &mut [u8]) {
+        there[..2 * PAGE].fill(b'm');
+        file.write_all_at(b"w", 100).unwrap();
+        file.write_all_at(&[9; 2 * PAGE], 2 * PAGE as u64).unwrap();
+        there[200] = b'm';
+        publish(there);
+        assert!(there[..2 * PAGE].iter().all(|byte| *byte == b'm'));
+        assert_eq!((there[2 * PAGE], there[3 * PAGE - 1]), (9, 9));
+        // The kernel's from here on, where it was the file's own.
+        let private = map(file, libc::MAP_PRIVATE, PAGE);
+        private[0] = 1;
+        assert!(there[..2 * PAGE].iter().all(|byte| *byte == b'm'));
+        there[PAGE] = b'n';
+        assert_eq!((byte(file, 100), byte(file, 200), byte(file, PAGE)), (b'w', 7, 7));
+        for map in [private, there] {
+            assert_eq!(unsafe { libc::munmap(map.as_mut_ptr().cast(), map.len()) }, 0);
+        }
+    }
+
+    /// A file of two pages, and a longer mapping of it.
+    fn longer() -> (File, &'static mut [u8]) {
+        let (file, short) = mapped(2);
+        assert_eq!(unsafe { libc::munmap(short.as_mut_ptr().cast(), short.len()) }, 0);
+        let map = map(&file, libc::MAP_SHARED, 3 * PAGE);
+        (file, map)
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn puts_others_there() {
+        let memory = attach(None, 2);
+        let (file, map) = longer();
+        let (from, to) = (memory.as_mut_ptr().cast(), map.as_mut_ptr().cast::<libc::c_void>());
+        let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+        assert_eq!(unsafe { libc::mremap(from, 0, 2 * PAGE, flags, to) }, to);
+        is_left_alone(&file, map);
+        assert_eq!((memory[0], memory[PAGE]), (b'm', b'n'));
+        let (file, map) = longer();
+        attach(Some(&mut *map), 2);
+        is_left_alone(&file, map);
+        // What is refused changes nothing.
+        let (file, map) = longer();
+        let to = map.as_mut_ptr().cast::<libc::c_void>();
+        assert_eq!(
+            unsafe { libc::mremap(from, 0, 2 * PAGE, flags, to.byte_add(1)) },
+            libc::MAP_FAILED
+        );
+        file.write_all_at(b"w", 100).unwrap();
+        assert_eq!(map[100], b'w');
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn protects_a_segment() {
+        let (file, _) = mapped(2);
+        let protect = |map: &[u8], access| unsafe {
+            assert_eq!(libc::mprotect(map.as_ptr().cast_mut().cast(), map.len(), access), 0);
+        };
+        let (len, fd) = (2 * PAGE, file.as_raw_fd());
+        let map = unsafe {
+            let none = std::ptr::null_mut();
+            let at = libc::mmap(none, len, libc::PROT_READ, libc::MAP_PRIVATE, fd, 0);
+            assert_ne!(at, libc::MAP_FAILED);
+            std::slice::from_raw_parts_mut(at.cast::<u8>(), len)
+        };
+        let segment = attach(Some(map), 2);
+        segment.fill(b'm');
+        protect(segment, libc::PROT_READ);
+        protect(segment, ACCESS);
+        assert_eq!((segment[0], segment[PAGE]), (b'm', b'm'));
+    }
 
     #[test]
     #[ignore = "a task of another test"]

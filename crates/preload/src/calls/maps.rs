@@ -10,7 +10,7 @@ use crate::base::sys::{Args, Ret, Served, fail, sys};
 use crate::fds::kernel::{self, Reader};
 use crate::fds::table::{self, DIRECTORY, InUse, MAPPED};
 use crate::maps::replicas::MADV_DONTNEED_LOCKED;
-use crate::maps::{self, Asked, Mode, PAGE, Part, Source, giving, openings, replicas, times};
+use crate::maps::{self, Asked, Maps, Mode, PAGE, Part, Source, giving, openings, replicas, times};
 use crate::mounts::{self, ctx, room};
 use crate::numbers::limits;
 use crate::paths::descriptor;
@@ -107,11 +107,19 @@ fn unmap_but(range: &Range<u64>, moved: u64, call: impl FnOnce() -> Ret) -> Serv
     let mut maps = maps::some().filter(|maps| maps.overlaps(range))?;
     replicas::tell_unpublished(maps.parts(), &(range.start.saturating_add(moved)..range.end));
     let result = call();
-    let ended = if result < 0 { Vec::new() } else { maps.forget(range) };
+    let ended = if result < 0 { forget_gone(&mut maps, range) } else { maps.forget(range) };
     drop(maps);
     times::note_stores(&ended);
     drop(ended);
     Some(result)
+}
+
+/// Forgets what a call that failed has unmapped before.
+#[must_use]
+fn forget_gone(maps: &mut Maps, range: &Range<u64>) -> Vec<Part> {
+    let pieces: Vec<Part> = maps.parts().iter().filter_map(|part| part.piece(range)).collect();
+    let gone = pieces.iter().filter(|piece| !maps::is_in_use(piece.start, piece.len));
+    gone.flat_map(|piece| maps.forget(&(piece.start..piece.start + piece.len))).collect()
 }
 
 /// `munmap(at, len)`.
@@ -135,10 +143,7 @@ pub(crate) fn mremap(args: &Args) -> Served {
             maps.around(&old)
         } else {
             drop(maps);
-            // What it lands on may be mapped here.
-            let lands = flags & libc::MREMAP_FIXED != 0;
-            let range = pages(to, new_len).filter(|_| lands)?;
-            return unmap(&range, || sys!(libc::SYS_mremap, at, len, args[2], args[3], to));
+            return land(args);
         }
     };
     let moves = flags & libc::MREMAP_MAYMOVE != 0;
@@ -173,6 +178,14 @@ pub(crate) fn mremap(args: &Args) -> Served {
     Some(mapped)
 }
 
+/// The kernel moves what is not mapped here, or maps it twice: what it lands on may be mapped here.
+fn land(args: &Args) -> Served {
+    let [at, len, new_len, flags, to, _] = *args;
+    let lands = flags & libc::MREMAP_FIXED as u64 != 0;
+    let range = pages(to, new_len).filter(|_| lands)?;
+    unmap(&range, || sys!(libc::SYS_mremap, at, len, new_len, flags, to))
+}
+
 /// Unmaps the end of a range, whatever lies there: pieces with an access of their own are parts of their own.
 fn shrink(old: &Range<u64>, new_len: u64) -> Ret {
     // The kernel says whether something is mapped where it begins, and changes nothing.
@@ -195,10 +208,10 @@ fn remap_twice(args: &Args) -> Served {
         let maps = maps::some()?;
         maps.around(&here)
     };
-    match part {
-        Some(part) if !is_given(&part) => Some(fail(libc::EINVAL)),
-        _ => None,
+    if part.is_some_and(|part| !is_given(&part)) {
+        return Some(fail(libc::EINVAL));
     }
+    land(args)
 }
 
 /// Whether a mapping is the kernel's by now, after it has been asked for.
@@ -413,11 +426,18 @@ fn rearrange(args: &Args) -> Served {
 
 /// `shmat(segment, at, flags)`, which may put memory in the place of what is mapped, as much as the segment has.
 fn attach(args: &Args) -> Served {
-    let [_, at, flags, ..] = *args;
-    if flags as i32 & libc::SHM_REMAP == 0 {
+    let [segment, at, flags, ..] = *args;
+    if flags & libc::SHM_REMAP as u64 == 0 || !maps::are_some() {
         return None;
     }
-    give(&(at..u64::MAX))
+    // SAFETY: plain words, which the kernel fills in.
+    let mut known: libc::shmid_ds = unsafe { std::mem::zeroed() };
+    if sys!(libc::SYS_shmctl, segment, libc::IPC_STAT, &raw mut known) != 0 {
+        // Who may not read the segment may not attach it.
+        return None;
+    }
+    let at = if flags & libc::SHM_RND as u64 == 0 { at } else { at & !(PAGE - 1) };
+    unmap(&pages(at, known.shm_segsz as u64)?, || sys!(libc::SYS_shmat, args[0], args[1], args[2]))
 }
 
 /// Makes the files' own pages in a range the kernel's, before it does something to them that this library would
