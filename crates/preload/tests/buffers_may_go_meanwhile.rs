@@ -9,13 +9,14 @@
 #[macro_use]
 mod harness;
 
-use harness::{runs_with_the_daemon, runs_without_the_daemon};
+use harness::{maps_own_pages, runs_with_the_daemon, runs_without_the_daemon};
 
 promises! {
     /// SIGBUS ended the program, or a handler of the program's ran in the middle of the call.
     buffers_may_be_cut: runs_without_the_daemon cut_meanwhile;
     buffers_may_have_moved: runs_without_the_daemon moved_elsewhere;
     buffers_of_the_mount_may_be_cut: runs_with_the_daemon of_the_mount;
+    buffers_that_have_become_the_kernels_may_have_moved: maps_own_pages of_the_kernel;
 }
 
 mod tasks {
@@ -159,5 +160,21 @@ mod tasks {
         let at = map(&other, LEN);
         each_call(&file, at, &other, (60, Duration::from_millis(1)));
         all_is_moved(&file, at);
+    }
+
+    /// A private mapping that can be read alone, which stays known when it becomes the kernel's.
+    #[test]
+    #[ignore = "a task of another test"]
+    fn of_the_kernel() {
+        let (file, other) = (prepared(), open(&place().join("other")));
+        other.set_len(LEN as u64).unwrap();
+        let (none, private, fd) = (std::ptr::null_mut(), libc::MAP_PRIVATE, other.as_raw_fd());
+        let (reads, both) = (libc::PROT_READ, libc::PROT_READ | libc::PROT_WRITE);
+        let to = unsafe { libc::mmap(none, LEN, reads, private | libc::MAP_ANONYMOUS, -1, 0) };
+        let at = unsafe { libc::mmap(none, LEN, reads, private, fd, 0) };
+        assert_ne!(unsafe { libc::mmap(none, LEN, both, private, fd, 0) }, libc::MAP_FAILED);
+        let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+        assert_eq!(unsafe { libc::mremap(at, LEN, LEN, flags, to) }, to);
+        each_call(&file, to as usize, &other, (60, Duration::from_millis(1)));
     }
 }

@@ -112,7 +112,7 @@ fn take_out(all: &mut Vec<Range<u64>>, range: &Range<u64>) {
 
 /// What is mapped where a call of the program's has come back with success.
 fn came(range: &Range<u64>, is_foreign: bool) {
-    if is_foreign && !maps::some().is_some_and(|maps| maps.overlaps(range)) {
+    if is_foreign && !maps::some().is_some_and(|maps| maps.are_own(range)) {
         note(range);
     } else if may_go(range.start, range.end - range.start) {
         change(|noted| take_out(noted, range));

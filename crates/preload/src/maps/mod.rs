@@ -310,6 +310,12 @@ impl Maps {
         self.0.iter().any(|part| part.within(range).is_some())
     }
 
+    /// Whether something of a range of addresses is shown by this library, and nothing by the kernel in its place.
+    pub(crate) fn are_own(&self, range: &Range<u64>) -> bool {
+        let parts = || self.0.iter().filter(|part| part.within(range).is_some());
+        parts().next().is_some() && !parts().any(|part| part.of.is_given())
+    }
+
     /// The part that a range of addresses lies in.
     pub(crate) fn around(&self, range: &Range<u64>) -> Option<Part> {
         let is_around = |part: &&Part| part.start <= range.start && range.end <= part.end();
