@@ -328,6 +328,21 @@ fn private_mappings_give_way_too() {
     is_whole(&scratch, &slot);
 }
 
+/// The kernel's mapping in its place is of the first descriptor, which was open for writing: it could be made writable.
+#[test]
+fn what_was_mapped_to_be_read_is_never_stored_to() {
+    let Some((scratch, slot)) = with_file("mapped_to_be_read") else { return };
+    let mut maps = Peer::start(&scratch, true, "maps_to_read", 0);
+    assert_eq!(maps.heard("mapped"), "own");
+    let mut reader = Peer::start(&scratch, false, "counts", 64);
+    reader.heard("going on");
+    maps.tell();
+    maps.heard("done");
+    reader.succeeds();
+    maps.succeeds();
+    is_whole(&scratch, &slot);
+}
+
 /// `mremap` put memory of the program's own over a mapping, which the file took when it gave way. A
 /// second mapping of a first is the kernel's, since it may be longer, and would show what lies after in
 /// the pool.
@@ -426,6 +441,46 @@ mod tasks {
         }
         println!("counted {counted}");
         println!("shown {}", shown(map));
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn maps_to_read() {
+        let writes = map_shared();
+        let (file, len) = (File::open(place().join("file")).unwrap(), PAGES * PAGE);
+        let (none, fd) = (std::ptr::null_mut(), file.as_raw_fd());
+        let at = unsafe { libc::mmap(none, len, libc::PROT_READ, libc::MAP_SHARED, fd, 0) };
+        assert_ne!(at, libc::MAP_FAILED);
+        println!("mapped {}", shown(at));
+        std::io::stdin().read_line(&mut String::new()).unwrap();
+        assert_eq!((shown(at), shown(writes)), ("kernel", "kernel"));
+        let both = libc::PROT_READ | libc::PROT_WRITE;
+        let protect = |at, len, access| match unsafe { libc::mprotect(at, len, access) } {
+            0 => 0,
+            _ => std::io::Error::last_os_error().raw_os_error().unwrap(),
+        };
+        assert_eq!(protect(at, len, both), libc::EACCES);
+        assert_eq!(protect(at, PAGE, libc::PROT_NONE), 0);
+        assert_eq!(protect(at, PAGE, libc::PROT_READ), 0);
+        // Wherever it is, and in each of its mappings.
+        let moves = libc::MREMAP_MAYMOVE;
+        let second = unsafe { libc::mremap(at, 0, PAGE, moves) };
+        let third = unsafe { libc::mremap(at.byte_add(PAGE), PAGE, 2 * PAGE, moves) };
+        for (at, len) in [(at, PAGE), (second, PAGE), (third, 2 * PAGE)] {
+            assert_eq!(protect(at, len, both), libc::EACCES);
+            assert_eq!(unsafe { libc::msync(at, len, libc::MS_SYNC) }, 0);
+        }
+        assert_eq!(protect(writes.cast(), len, both), 0);
+        unsafe { writes.byte_add(PAGE + 8).write_volatile(5) };
+        assert_eq!(unsafe { third.cast::<u64>().byte_add(8).read_volatile() }, 5);
+        assert_eq!(unsafe { libc::msync(third, PAGE, libc::MS_SYNC) }, 0);
+        // What comes in its place is the program's.
+        for (at, len) in [(second, PAGE), (third, 2 * PAGE)] {
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+            assert_eq!(unsafe { libc::mmap(at, len, libc::PROT_READ, flags, -1, 0) }, at);
+            assert_eq!(protect(at, len, both), 0);
+        }
+        println!("done");
     }
 
     #[test]

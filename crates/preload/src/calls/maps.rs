@@ -208,10 +208,12 @@ fn remap_twice(args: &Args) -> Served {
         let maps = maps::some()?;
         maps.around(&here)
     };
-    if part.is_some_and(|part| !is_given(&part)) {
+    let Some(mut part) = part else { return land(args) };
+    if !is_given(&part) {
         return Some(fail(libc::EINVAL));
     }
-    land(args)
+    part.offset += here.start - part.start;
+    Some(mremap_by_kernel(&part, args))
 }
 
 /// Whether a mapping is the kernel's by now, after it has been asked for.
@@ -220,7 +222,7 @@ fn is_given(part: &Part) -> bool {
     part.of.is_given() || part.of.can_give_way() && asks()
 }
 
-/// The kernel moves a mapping, once it is the kernel's.
+/// The kernel moves a mapping, once it is the kernel's, or makes a second one.
 fn mremap_by_kernel(part: &Part, args: &Args) -> Ret {
     let [at, len, new_len, flags, to, _] = *args;
     if !is_given(part) {
@@ -231,7 +233,7 @@ fn mremap_by_kernel(part: &Part, args: &Args) -> Ret {
     let Ok(start) = u64::try_from(moved) else { return moved };
     let ranges = [pages(at, len), pages(start, new_len)];
     let ended: Vec<Part> = ranges.iter().flatten().flat_map(|range| maps.forget(range)).collect();
-    if !part.shared {
+    if part.stays() {
         let len = new_len.next_multiple_of(PAGE);
         maps.add(Part { start, len, ..part.clone() });
     }
@@ -494,6 +496,9 @@ pub(crate) fn msync(args: &Args) -> Served {
     let [at, len, flags, ..] = *args;
     let range = pages(at, len)?;
     let maps = maps::some().filter(|maps| maps.overlaps(&range))?;
+    if maps.around(&range).is_some_and(|part| part.of.is_given()) {
+        return None;
+    }
     let known = libc::MS_ASYNC | libc::MS_INVALIDATE | libc::MS_SYNC;
     let both = libc::MS_ASYNC | libc::MS_SYNC;
     let flags = flags as i32;

@@ -225,6 +225,13 @@ impl Part {
         self.start + self.len
     }
 
+    /// Whether it has to be known once it is the kernel's, who would let it be stored to, and to the file: it is private,
+    /// or of a descriptor that can't write, where the anchor is of one that can.
+    pub(crate) fn stays(&self) -> bool {
+        let can_write = || self.of.anchor.as_ref().is_some_and(|anchor| anchor.writes);
+        !self.shared || !self.writes && can_write()
+    }
+
     /// Whether the file may get pages that belong there and are not shown yet.
     pub(crate) fn lacks(&self) -> bool {
         self.of.is_own() && self.shown.is_less_than(self.offset + self.len)
@@ -357,11 +364,11 @@ impl Maps {
         sources
     }
 
-    /// Forgets the parts of a source that the kernel's mapping has taken the place of. Private ones stay:
-    /// the kernel must not let them be stored to.
+    /// Forgets the parts of a source that the kernel's mapping has taken the place of, but for those that stay
+    /// ([`Part::stays`]).
     #[must_use]
     pub(crate) fn forget_given(&mut self, source: &Arc<Source>) -> Vec<Part> {
-        let is_given = |part: &Part| part.shared && Arc::ptr_eq(&part.of, source);
+        let is_given = |part: &Part| !part.stays() && Arc::ptr_eq(&part.of, source);
         let (given, kept) = std::mem::take(&mut self.0).into_iter().partition(is_given);
         self.0 = kept;
         self.count();
@@ -703,7 +710,7 @@ pub(crate) fn map_again(part: &Part, place_at: (u64, i32), len: u64) -> Option<R
 /// Writes back what was stored in mapped pages of a range of addresses; false where that fails.
 pub(crate) fn flush(maps: &Maps, range: &Range<u64>) -> bool {
     let mut good = true;
-    for part in maps.parts().iter().filter(|part| part.shared && part.of.base.is_none()) {
+    for part in maps.parts().iter().filter(|part| part.shared && part.of.is_own()) {
         let Some((common, offset)) = part.within(range) else { continue };
         let (first, pages) = (offset / PAGE, (common.end - common.start).div_ceil(PAGE));
         let flush = |fs: &Fs| fs.map_flush(&ctx(), part.of.ino, first, pages).is_ok();
