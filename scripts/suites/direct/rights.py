@@ -48,6 +48,7 @@ def opened(draw, path):
         for call in (lambda: os.write(fd, b"some"), lambda: os.read(fd, 4), lambda: sorted(os.listdir(fd)),
                      lambda: os.fchmod(fd, draw.choice(MODES)), lambda: os.utime(fd),
                      lambda: chmod2(path, draw.choice(MODES), draw.choice([0, 0x100])),
+                     lambda: chmod2("", draw.choice(MODES), 0x1000, twice(fd, path)),
                      lambda: os.setxattr(path, "system.posix_acl_access", acl(draw.choice(MODES))),
                      lambda: fcntl.flock(fd, fcntl.LOCK_SH), lambda: sorted(os.listxattr(fd)),
                      lambda: os.ftruncate(fd, 9), lambda: os.fchown(fd, -1, draw.choice([-1, 0, OTHER]))):
@@ -98,9 +99,20 @@ def step(draw, kept):
     print(call, path, other if call in ("rename", "link") else "", told(calls[call]))
 
 
-def chmod2(path, mode, flags):
+def twice(fd, path):
+    """The file once more; where it can't be opened so, by the same number."""
+    try:
+        other = os.open(path, os.O_PATH)
+        os.dup2(other, 900)
+        os.close(other)
+        return 900
+    except OSError:
+        return fd
+
+
+def chmod2(path, mode, flags, at=-100):
     libc = ctypes.CDLL(None, use_errno=True)
-    if libc.syscall(452, -100, path.encode(), mode, flags):
+    if libc.syscall(452, at, path.encode(), mode, flags):
         raise OSError(ctypes.get_errno(), path)
 
 

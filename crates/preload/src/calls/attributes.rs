@@ -304,24 +304,40 @@ fn of_mode(target: Result<Target, Served>, mode: u32) -> Result<Target, Served> 
 
 /// Has the kernel open what this process has open of an inode, which its owner may not be able to open any more.
 pub(super) fn take_open(target: &Target) {
-    let of = (target.mount, target.attr.ino);
-    // A directory may be on the way to any other one.
-    let ends = target.attr.kind == FileKind::Directory;
+    take_all_of((target.mount, target.attr.ino), target.attr.kind == FileKind::Directory);
+}
+
+fn take_all_of(of: (usize, Ino), is_directory: bool) {
     table::each(&mut |_, file| {
-        if (file.mount(), file.ino()) == of || ends && file.is(DIRECTORY) {
+        // A directory may be on the way to any other one.
+        if (file.mount(), file.ino()) == of || is_directory && file.is(DIRECTORY) {
             kernel::take(file);
         }
     });
 }
 
+/// What a call names that may take its owner's rights ([`take_open`]). Of a descriptor of the kernel's own
+/// (`O_PATH`), which makes the call then, that is done here.
+pub(super) fn target_of_rights(dir: u64, path: u64, flags: i32) -> Result<Target, Served> {
+    let target = target(dir, path, flags);
+    if matches!(target, Err(None))
+        && flags & libc::AT_EMPTY_PATH != 0
+        && matches!(state::rights(), Rights::Own(_))
+        && let Some(found) = mounts::of_descriptor(descriptor(dir))
+    {
+        take_all_of((found.mount, found.ino), found.is_directory);
+    }
+    target
+}
+
 /// `chmod(path, mode)`, `fchmodat(dir, path, mode)` and `fchmodat2`, which may be about a link itself: that is refused,
 /// by the kernel.
 pub(crate) fn chmod(dir: u64, path: u64, mode: u64, flags: i32) -> Served {
-    if flags & !libc::AT_SYMLINK_NOFOLLOW != 0 {
+    if flags & !(libc::AT_SYMLINK_NOFOLLOW | libc::AT_EMPTY_PATH) != 0 {
         return None;
     }
     let is_link = |target: &Target| target.attr.kind == FileKind::Symlink;
-    let target = target(dir, path, flags)
+    let target = target_of_rights(dir, path, flags)
         .and_then(|target| if is_link(&target) { Err(None) } else { Ok(target) });
     let mode = mode as u32 & 0o7777;
     set(of_mode(target, mode), |_| SetAttr { mode: Some(mode), ..SetAttr::default() })

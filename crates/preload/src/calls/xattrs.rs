@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use novale_core::{Error, FileKind, SetXattr, XattrMode};
 
-use super::attributes::{Target, of_descriptor, take_open, target};
+use super::attributes::{Target, of_descriptor, take_open, target, target_of_rights};
 use crate::base::guard::{self, PathBuffer};
 use crate::base::sys::{Args, Served, fail, sys};
 use crate::fds::table;
@@ -84,7 +84,9 @@ fn serve(ask: Ask, target: &Target, args: &Args) -> Result<i64, Served> {
         return Err(Some(fail(libc::ENODATA)));
     }
     if !is_served(ask, name, target.attr.kind) {
-        before_acl(ask, target, name);
+        if may_take_rights(ask, name) {
+            take_open(target);
+        }
         return Err(None);
     }
     if name.starts_with(b"user.") {
@@ -116,19 +118,19 @@ fn is_served(ask: Ask, name: &[u8], kind: FileKind) -> bool {
         || ask == Ask::Get && is_plain && ACLS.contains(&name)
 }
 
-/// An ACL that the kernel sets may take the owner's own rights, as `chmod` may.
-fn before_acl(ask: Ask, target: &Target, name: &[u8]) {
-    if ask == Ask::Set && ACLS.contains(&name) && state::rights() != Rights::All {
-        take_open(target);
-    }
+/// Whether a change is of an ACL, which may take the owner's own rights as `chmod` may.
+fn may_take_rights(ask: Ask, name: &[u8]) -> bool {
+    ask == Ask::Set && ACLS.contains(&name) && state::rights() != Rights::All
 }
 
 /// `setxattrat(dir, path, flags, name, ..)`, which is the kernel's.
 pub(crate) fn set_at(args: &Args) -> Served {
     let [dir, path, flags, name, ..] = *args;
     let mut buffer = PathBuffer::new();
-    if let (Some(name), Ok(target)) = (buffer.load(name), target(dir, path, flags as i32)) {
-        before_acl(Ask::Set, &target, name);
+    if may_take_rights(Ask::Set, buffer.load(name)?)
+        && let Ok(target) = target_of_rights(dir, path, flags as i32)
+    {
+        take_open(&target);
     }
     None
 }
