@@ -52,6 +52,8 @@ while kill -0 "$session" 2>/dev/null; do
   half=$((half + 1))
   [ $((half % 10)) = 0 ] || continue
   now=$(used) still=$((still + 5))
+  # What has ended and is another's child counts no more.
+  [ "$now" -ge "$before" ] || before=$now
   if [ $((now - before)) -ge $((moves * ticks)) ]; then
     still=0 before=$now
   fi
