@@ -333,6 +333,13 @@ impl Maps {
     /// without the lock.
     #[must_use]
     pub(crate) fn forget(&mut self, range: &Range<u64>) -> Vec<Part> {
+        let ended = self.take_out(range);
+        self.count();
+        ended
+    }
+
+    /// The same, not counted yet: a replica that is coming is counted before it is a part.
+    fn take_out(&mut self, range: &Range<u64>) -> Vec<Part> {
         let mut ended = Vec::new();
         for part in std::mem::take(&mut self.0) {
             let Some((common, _)) = part.within(range) else {
@@ -349,7 +356,6 @@ impl Maps {
             }
             ended.push(part);
         }
-        self.count();
         ended
     }
 
@@ -680,12 +686,14 @@ fn place(
     let shown = show(start);
     // What is sealed stays.
     let is_gone = shown.is_some() || sys!(libc::SYS_munmap, start, asked.len) == 0;
-    let ended = maps.forget(&(start..start + if is_gone { asked.len } else { 0 }));
+    let ended = maps.take_out(&(start..start + if is_gone { asked.len } else { 0 }));
     let mapped = shown.is_some().then_some(reserved);
     if let Some((shown, of)) = shown {
         let Asked { len, offset, access, file_writes: writes, .. } = *asked;
         let (shared, stored) = (asked.shared(), asked.shared() && asked.writes());
         maps.add(Part { start, len, offset, shared, access, stored, writes, shown, of, by });
+    } else {
+        maps.count();
     }
     drop(maps);
     times::note_stores(&ended);

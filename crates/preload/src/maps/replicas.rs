@@ -149,13 +149,14 @@ impl Aside {
     }
 
     /// Puts it in the place of whatever is there. The file has so many bytes.
-    pub(crate) fn put(self, start: u64, asked: &Asked, size: u64) -> Option<()> {
+    pub(crate) fn put(mut self, start: u64, asked: &Asked, size: u64) -> Option<()> {
         self.protect(asked.access)?;
         let (len, flags) = (self.len, libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED);
         if sys!(libc::SYS_mremap, self.at, len, len, flags, start) < 0 {
             return None;
         }
-        std::mem::forget(self);
+        // Nothing is aside any more.
+        self.len = 0;
         if asked.flags & libc::MAP_LOCKED != 0 && sys!(libc::SYS_mlock, start, len) != 0 {
             return None;
         }
