@@ -36,7 +36,7 @@ mod tasks {
     const ACCESS: i32 = libc::PROT_READ | libc::PROT_WRITE;
 
     /// A segment of so many pages, attached, or put in the place of a mapping.
-    fn attach(over: Option<&mut [u8]>, pages: usize) -> &'static mut [u8] {
+    fn attach<'a>(over: Option<&mut [u8]>, pages: usize) -> &'a mut [u8] {
         unsafe {
             let id = libc::shmget(libc::IPC_PRIVATE, pages * PAGE, libc::IPC_CREAT | 0o600);
             let flags = if over.is_some() { libc::SHM_REMAP } else { 0 };
@@ -70,7 +70,7 @@ mod tasks {
     }
 
     /// A file of two pages, and a longer mapping of it.
-    fn longer() -> (File, &'static mut [u8]) {
+    fn longer<'a>() -> (File, &'a mut [u8]) {
         let (file, short) = mapped(2);
         assert_eq!(unsafe { libc::munmap(short.as_mut_ptr().cast(), short.len()) }, 0);
         let map = map(&file, libc::MAP_SHARED, 3 * PAGE);
