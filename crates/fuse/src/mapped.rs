@@ -8,7 +8,8 @@
 //!
 //! To take the mark away the inode's lock is waited for, which a client may have that was stopped: so nothing that
 //! other files need is locked then. Who opens the file meanwhile does not wait, and who maps it waits until the
-//! mark is gone, to set it anew: nobody's mark is taken away behind his back.
+//! mark is gone, to set it anew: nobody's mark is taken away behind his back. A client that sets it for a mapping to
+//! come does so once more, under the lock, when the kernel has the file open: it stays then.
 
 use std::collections::HashMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -60,7 +61,8 @@ impl OpenFiles {
         }
         loop {
             // What a kernel wanted that has no open file any more, it wants no longer.
-            let done = if fs.mounts() == 1 { fs.set_mapped(ctx, ino, false) } else { Ok(()) };
+            let is_over = || self.files().get(&ino.get()).is_none_or(|file| file.open == 0);
+            let done = if fs.mounts() == 1 { fs.end_mapped(ctx, ino, is_over) } else { Ok(()) };
             if self.is_end(ino) {
                 return done;
             }

@@ -93,6 +93,13 @@ fn alone(name: &str) {
     is_whole(&scratch, &slot);
 }
 
+/// The end of the opening before took back that the kernel maps the file, who was not told then that it is longer, and
+/// gave SIGBUS in what it has got.
+#[test]
+fn a_file_that_was_open_just_now_grows() {
+    alone("was_open_just_now");
+}
+
 #[test]
 fn the_file_grows_by_calls_of_the_same_process() {
     alone("grows_it_itself");
@@ -255,6 +262,23 @@ mod tasks {
         let mut line = String::new();
         std::io::stdin().read_line(&mut line).unwrap();
         line.trim().to_owned()
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn was_open_just_now() {
+        for _ in 0..40 {
+            let before = open();
+            before.set_len(2 * PAGE as u64).unwrap();
+            assert_eq!(unsafe { libc::flock(before.as_raw_fd(), libc::LOCK_SH) }, 0);
+            drop(before);
+            let again = open();
+            // It is the kernel's.
+            let map = Map::of(&again, BOTH, libc::MAP_PRIVATE);
+            open().set_len(LONG as u64).unwrap();
+            assert_eq!((map.get(PAGE), map.get(LONG - 1)), (7, 0));
+            map.unmap();
+        }
     }
 
     #[test]

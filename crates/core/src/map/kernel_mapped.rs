@@ -87,16 +87,42 @@ impl Fs {
         let is_so = self.read_view(ctx.hint, ino, |view, kind| {
             regular(kind).map(|()| view.is_mapped() == mapped && !view.is_wanted())
         })?;
-        if is_so {
-            return Ok(());
-        }
+        if is_so { Ok(()) } else { self.mark(ctx, ino, || Some(mapped)) }
+    }
+
+    /// Says once more that a kernel maps a file, which it has open by now: one that took the file's last opening for
+    /// gone ([`Fs::end_mapped`]) may have taken that back, or be about to. It can't any more.
+    ///
+    /// # Errors
+    /// As [`Fs::set_mapped`].
+    pub fn keep_mapped(&self, ctx: &Ctx, ino: Ino) -> Result<()> {
+        self.read_view(ctx.hint, ino, |_, kind| regular(kind))?;
+        self.mark(ctx, ino, || Some(true))
+    }
+
+    /// As [`Fs::set_mapped`] with `false`, unless the file is open again. `is_over` is asked under the file's lock.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn end_mapped(&self, ctx: &Ctx, ino: Ino, is_over: impl FnOnce() -> bool) -> Result<()> {
+        let is_so = self.read_view(ctx.hint, ino, |view, kind| {
+            regular(kind).map(|()| !view.is_mapped() && !view.is_wanted())
+        })?;
+        if is_so { Ok(()) } else { self.mark(ctx, ino, || is_over().then_some(false)) }
+    }
+
+    /// Says under the file's lock whether a kernel has it mapped, where that is known.
+    fn mark(&self, ctx: &Ctx, ino: Ino, mapped: impl FnOnce() -> Option<bool>) -> Result<()> {
         let call = self.begin_read(OpKind::Load, ctx)?;
         let locked = self.lock(&call, ino)?;
         self.flush(&call, &locked)?;
+        let Some(mapped) = mapped() else { return Ok(()) };
         if mapped && locked.view.is_dax() {
             return Err(Error::Pinned);
         }
-        locked.view.publish(|| locked.view.set_mapped(mapped));
+        if locked.view.is_mapped() != mapped || locked.view.is_wanted() {
+            locked.view.publish(|| locked.view.set_mapped(mapped));
+        }
         Ok(())
     }
 

@@ -525,12 +525,22 @@ pub(crate) fn give(fd: i32, description: &InUse) -> bool {
 /// it asks for when it needs to know it, but not for a page of a mapping.
 pub(crate) fn map(fd: i32, description: &InUse) -> bool {
     // Who may not join the pool (any more) leaves it to the mount's daemon to say that the kernel maps it.
-    let marked = ask(description.mount(), description.ino()).unwrap_or(true);
-    let taken = marked && give(fd, description);
+    let (mount, ino) = (description.mount(), description.ino());
+    let marked = ask(mount, ino).unwrap_or(true);
+    let taken = marked && give(fd, description) && keep_asked(mount, ino);
     if taken {
         know_length(fd, description);
     }
     taken
+}
+
+/// Says it once more when the kernel has the file open: the end of an opening before may have taken it back.
+fn keep_asked(mount: usize, ino: Ino) -> bool {
+    let Some(fs) = mounts::fs(mount) else { return true };
+    match fs.keep_mapped(&ctx(), ino) {
+        Err(novale_core::Error::Pinned) => ask(mount, ino).unwrap_or(true),
+        kept => kept.is_ok(),
+    }
 }
 
 /// Has all who have a file's own pages mapped give way, this process too, and says that the kernel maps
