@@ -101,6 +101,41 @@ fn where_another_pool_is_mounted_by_now_the_mount_serves_it() {
     is_whole(&scratch, &other);
 }
 
+/// Programs that came to a mount after something was mounted over it went on at what that hides, and so did `novale run`.
+#[test]
+fn what_is_mounted_over_a_mount_is_shown() {
+    let Some((scratch, slot)) = mounted("what_is_mounted_over") else { return };
+    let dir = scratch.dir();
+    fs::write(scratch.in_dir("file"), b"hidden").unwrap();
+    let says = |script: &str| {
+        let mut shell = without_strict(&direct(&scratch, Path::new("sh")));
+        let output = shell.args(["-ec", script, &dir]).output().unwrap();
+        let why = String::from_utf8(output.stderr).unwrap();
+        (String::from_utf8(output.stdout).unwrap(), why)
+    };
+    let memory =
+        "mount -t tmpfs none \"$0\"; echo shown >\"$0/over\"; ls \"$0\"; umount \"$0\"; ls \"$0\"";
+    let (shown, why) = says(memory);
+    assert_eq!(shown, "over\nfile\n", "{why}");
+    assert!(why.contains("something else is mounted over it by now"), "{why}");
+    let folder = "mkdir \"$0/s\"; echo shown >\"$0/s/over\"; mount --bind \"$0/s\" \"$0\"; ls \"$0\"; \
+                  umount \"$0\"; ls \"$0\"";
+    let (shown, why) = says(folder);
+    assert_eq!(shown, "over\nfile\ns\n", "{why}");
+    let below = scratch.in_dir("s");
+    let bound = ["--bind", below.to_str().unwrap()];
+    let covers = [
+        (&["-t", "tmpfs", "none"][..], "is not a Novale mount"),
+        (&bound, "something else is mounted over it"),
+    ];
+    for (words, why) in covers {
+        assert!(Command::new("mount").args(words).arg(&dir).status().unwrap().success());
+        novale(&["run", "--strict", "--mount", &dir, "--", "true"]).refused(125, &[why]);
+        assert!(Command::new("umount").arg(&dir).status().unwrap().success());
+    }
+    is_whole(&scratch, &slot);
+}
+
 /// What a script mounts below a mount, or makes read-only, the programs come to that it starts then: they went on
 /// below it, at what it hides.
 #[test]

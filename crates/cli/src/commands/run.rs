@@ -16,6 +16,7 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::ValueEnum;
+use novale_core::Ino;
 use novale_fuse::{KIND, MountEntry, MountTable, find};
 use novale_posix::join::{self, JoinError};
 use novale_posix::program::{self, Kind, Unfit};
@@ -314,6 +315,9 @@ fn usable(table: &MountTable, mount: &MountEntry) -> Result<Option<Shared>> {
         Ok(None) | Err(JoinError::NotOpen | JoinError::NotShared { .. }) => return Ok(None),
         Err(error) => return Err(error).with_context(|| shown_path(target)),
     };
+    if !leads_to(target, mount) {
+        bail!("{}: something else is mounted over it", shown_path(target));
+    }
     if let Some(other) = table.below(target) {
         let (target, other) = (shown_path(target), shown_path(&other.target));
         bail!("{target}: something else is mounted below it, at {other}");
@@ -323,6 +327,15 @@ fn usable(table: &MountTable, mount: &MountEntry) -> Result<Option<Shared>> {
     }
     let told = ForPrograms::from_bits(served.words);
     Ok(Some(Shared { entry: entry(mount, &slots, told)?, told }))
+}
+
+/// Whether the path of a mount leads to its root: not where something is mounted over it, or over a directory above.
+fn leads_to(target: &Path, mount: &MountEntry) -> bool {
+    let is_root = |found: std::fs::Metadata| {
+        let device = (rustix::fs::major(found.dev()), rustix::fs::minor(found.dev()));
+        device == mount.device && found.ino() == Ino::ROOT.get()
+    };
+    std::fs::metadata(target).is_ok_and(is_root)
 }
 
 /// A flag of a mount that keeps programs from what they would do here.

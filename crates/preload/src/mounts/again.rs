@@ -72,7 +72,10 @@ impl Mount {
         let path = [self.target.as_slice(), b"\0"].concat();
         let seen = facts::look(libc::AT_FDCWD, &path, 0);
         let device = seen.map_or_else(|| device_of(&self.target), |seen| seen.device);
-        let is_own = device != 0 && limits::undisturbed(|| fs.serves_mount(numbers_in(device)));
+        // A folder of it may be mounted over it.
+        let is_root = seen.is_none_or(|seen| Ino::new(seen.ino) == Ino::ROOT);
+        let is_own =
+            device != 0 && is_root && limits::undisturbed(|| fs.serves_mount(numbers_in(device)));
         if is_own {
             // The number and the device were told by one answer.
             self.note(device, seen.map_or(0, |seen| seen.mount));

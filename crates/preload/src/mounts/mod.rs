@@ -5,6 +5,7 @@
 //! parent: a page that the kernel wipes in children says so.
 
 pub(crate) mod again;
+mod covered;
 pub(crate) mod facts;
 pub(crate) mod helper;
 pub(crate) mod kept;
@@ -459,8 +460,8 @@ fn served_by_mount(why: &str) {
 }
 
 /// Why a pool is not taken for the mount's: another one is mounted there by now, since what the environment says is of
-/// when `novale run` was called; or nobody can say. Where nothing is mounted, or a mount whose daemon is dead, the
-/// pool's programs go on.
+/// when `novale run` was called, or something is mounted over it; or nobody can say. Where nothing is mounted, or a
+/// mount whose daemon is dead, the pool's programs go on.
 fn not_the_mounts(mount: &Mount, fs: &Fs) -> Option<&'static str> {
     let (device, is_own) = mount.look(fs);
     if is_own {
@@ -478,7 +479,10 @@ fn not_the_mounts(mount: &Mount, fs: &Fs) -> Option<&'static str> {
     // SAFETY: zeroes are a valid value, which the kernel has filled.
     let found = unsafe { found.assume_init() };
     let is_anothers = got == 0 && found.f_type == libc::FUSE_SUPER_MAGIC;
-    is_anothers.then_some("another pool is mounted there by now")
+    if is_anothers {
+        return Some("another pool is mounted there by now");
+    }
+    covered::is_covered(mount, fs).then_some("something else is mounted over it by now")
 }
 
 /// The time and the thread, for a call.
