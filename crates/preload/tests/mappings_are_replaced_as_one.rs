@@ -17,6 +17,12 @@ promises! {
     /// A thread that read a mapping while it was mapped anew found zeros there, or nothing, and was ended.
     replicas_are_there_all_the_time: runs maps_anew;
     own_pages_are_there_all_the_time: maps_own_pages maps_anew;
+    /// What was put there before the kernel refused more stayed: pages of a file that nobody held any more.
+    own_pages_do_not_stay_where_more_fails: maps_own_pages meets_a_sealed_page;
+    replicas_do_not_stay_where_more_fails: runs meets_a_sealed_page;
+    /// What was to be replaced was gone when the call failed, or half of it was replaced.
+    what_replicas_can_not_replace_stays: runs locks_too_much;
+    what_own_pages_can_not_replace_stays: maps_own_pages locks_too_much;
     /// What was written to the file went into memory that `mremap` had mapped twice, the second time in a mapping's
     /// place, or `shmat`; what the file got showed there, and when the file was made the kernel's all of it did.
     what_is_in_a_replicas_place_is_left_alone: runs puts_others_there;
@@ -34,6 +40,26 @@ mod tasks {
     use super::harness::replicas::{PAGE, byte, map, mapped, publish};
 
     const ACCESS: i32 = libc::PROT_READ | libc::PROT_WRITE;
+
+    /// So many pages of memory.
+    fn memory<'a>(pages: usize) -> &'a mut [u8] {
+        let (none, flags) = (std::ptr::null_mut(), libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        let at = unsafe { libc::mmap(none, pages * PAGE, ACCESS, flags, -1, 0) };
+        assert_ne!(at, libc::MAP_FAILED);
+        let memory = unsafe { std::slice::from_raw_parts_mut(at.cast::<u8>(), pages * PAGE) };
+        memory.fill(b'm');
+        memory
+    }
+
+    /// Maps a file over memory; the error that this was.
+    fn map_over(file: &File, over: &[u8], flags: i32) -> Option<i32> {
+        let (at, flags) =
+            (over.as_ptr().cast_mut().cast(), libc::MAP_SHARED | libc::MAP_FIXED | flags);
+        let put = unsafe { libc::mmap(at, over.len(), ACCESS, flags, file.as_raw_fd(), 0) };
+        let failed = std::io::Error::last_os_error().raw_os_error();
+        assert!(put == at || put == libc::MAP_FAILED);
+        failed.filter(|_| put != at)
+    }
 
     /// A segment of so many pages, attached, or put in the place of a mapping.
     fn attach<'a>(over: Option<&mut [u8]>, pages: usize) -> &'a mut [u8] {
@@ -124,10 +150,61 @@ mod tasks {
 
     #[test]
     #[ignore = "a task of another test"]
+    fn meets_a_sealed_page() {
+        let (file, _) = mapped(1);
+        let over = memory(2);
+        let last = over[PAGE..].as_ptr();
+        if unsafe { libc::syscall(libc::SYS_mseal, last, PAGE, 0) } != 0 {
+            // Before Linux 6.10.
+            assert_eq!(std::io::Error::last_os_error().raw_os_error(), Some(libc::ENOSYS));
+            return;
+        }
+        assert_eq!(map_over(&file, over, 0), Some(libc::EPERM));
+        let (first, mut there) = (over.as_mut_ptr(), 0);
+        let is_there = unsafe { libc::mincore(first.cast(), PAGE, &raw mut there) } == 0;
+        assert!(!is_there || over[0] == b'm');
+        assert_eq!(over[PAGE], b'm');
+    }
+
+    /// Locks no more than so many bytes from here on.
+    fn may_lock(bytes: u64) {
+        let most = libc::rlimit { rlim_cur: bytes, rlim_max: bytes };
+        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_MEMLOCK, &raw const most) }, 0);
+        // Version 3, of the calling thread, and no capabilities.
+        let (header, none) = ([0x2008_0522_u32, 0], [0_u32; 6]);
+        let set = unsafe { libc::syscall(libc::SYS_capset, header.as_ptr(), none.as_ptr()) };
+        assert_eq!(set, 0);
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn locks_too_much() {
+        let (file, _) = mapped(2);
+        let over = memory(3);
+        may_lock(2 * PAGE as u64);
+        assert_eq!(map_over(&file, over, libc::MAP_LOCKED), Some(libc::EAGAIN));
+        assert!(over.iter().all(|byte| *byte == b'm'));
+        let over = &over[PAGE..];
+        assert_eq!(map_over(&file, over, libc::MAP_LOCKED), None);
+        assert_eq!((over[0], over[PAGE]), (7, 7));
+    }
+
+    /// Says that it is done, in any case.
+    struct Done<'a>(&'a AtomicBool);
+
+    impl Drop for Done<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
     fn maps_anew() {
-        let (file, map) = mapped(4);
+        let (file, _) = mapped(4);
+        let map = memory(5);
+        assert_eq!(map_over(&file, map, 0), None);
         let (at, is_done) = (map.as_mut_ptr() as usize, AtomicBool::new(false));
-        let fd = file.as_raw_fd();
         std::thread::scope(|scope| {
             let reads = || {
                 let page = std::ptr::with_exposed_provenance::<u8>(at + 2 * PAGE);
@@ -136,13 +213,16 @@ mod tasks {
                 }
             };
             let readers = [scope.spawn(reads), scope.spawn(reads)];
-            for _ in 0..2000 {
-                let over = std::ptr::with_exposed_provenance_mut(at);
-                let flags = libc::MAP_SHARED | libc::MAP_FIXED;
-                let put = unsafe { libc::mmap(over, 4 * PAGE, ACCESS, flags, fd, 0) };
-                assert_eq!(put, over);
+            let done = Done(&is_done);
+            for round in 0..2000 {
+                if round % 2 == 0 {
+                    // Not all of it is there, then.
+                    let last = map[4 * PAGE..].as_mut_ptr();
+                    assert_eq!(unsafe { libc::munmap(last.cast(), PAGE) }, 0);
+                }
+                assert_eq!(map_over(&file, map, 0), None);
             }
-            is_done.store(true, Ordering::Relaxed);
+            drop(done);
             for reader in readers {
                 reader.join().unwrap();
             }

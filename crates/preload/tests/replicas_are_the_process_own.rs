@@ -326,6 +326,8 @@ mod tasks {
             for kind in [libc::MAP_PRIVATE, libc::MAP_SHARED] {
                 let map = map(&file, kind | flags, 4 * PAGE);
                 assert!(map[..3 * PAGE].iter().all(|byte| *byte == 7), "{kind} {flags:x}");
+                map[PAGE] = 8;
+                assert_eq!(byte(&file, PAGE), 7, "no replica: {kind} {flags:x}");
                 map[PAGE] = 7;
                 publish(map);
                 assert_eq!(fs::read(path("file")).unwrap(), [7; 3 * PAGE], "{kind} {flags:x}");
@@ -337,9 +339,11 @@ mod tasks {
             shows(flags | libc::MAP_NORESERVE);
         }
         // Behind the end of the file there is nothing to copy yet.
-        let map = map(&file, libc::MAP_PRIVATE | libc::MAP_POPULATE, 5 * PAGE);
-        file.write_all_at(&[9; PAGE], 4 * PAGE as u64).unwrap();
-        assert_eq!([3 * PAGE, 4 * PAGE].map(|at| map[at]), [0, 9]);
+        for (page, flags) in [(4, libc::MAP_POPULATE), (6, libc::MAP_LOCKED)] {
+            let map = map(&file, libc::MAP_PRIVATE | flags, 7 * PAGE);
+            file.write_all_at(&[9; PAGE], (page * PAGE) as u64).unwrap();
+            assert_eq!([(page - 1) * PAGE, page * PAGE].map(|at| map[at]), [0, 9]);
+        }
         // With what is stored, too.
         first[2 * PAGE] = 8;
         assert_eq!(unsafe { libc::mlockall(libc::MCL_FUTURE) }, 0);

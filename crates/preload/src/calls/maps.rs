@@ -9,8 +9,9 @@ use crate::base::guard;
 use crate::base::sys::{Args, Ret, Served, fail, sys};
 use crate::fds::kernel::{self, Reader};
 use crate::fds::table::{self, DIRECTORY, InUse, MAPPED};
+use crate::maps::asked::Asked;
 use crate::maps::replicas::MADV_DONTNEED_LOCKED;
-use crate::maps::{self, Asked, Maps, Mode, PAGE, Part, Source, giving, openings, replicas, times};
+use crate::maps::{self, Mode, PAGE, Part, Source, giving, openings, replicas, times};
 use crate::mounts::{self, ctx, room};
 use crate::numbers::limits;
 use crate::paths::descriptor;
@@ -107,19 +108,11 @@ fn unmap_but(range: &Range<u64>, moved: u64, call: impl FnOnce() -> Ret) -> Serv
     let mut maps = maps::some().filter(|maps| maps.overlaps(range))?;
     replicas::tell_unpublished(maps.parts(), &(range.start.saturating_add(moved)..range.end));
     let result = call();
-    let ended = if result < 0 { forget_gone(&mut maps, range) } else { maps.forget(range) };
+    let ended = if result < 0 { maps.forget_gone(range) } else { maps.forget(range) };
     drop(maps);
     times::note_stores(&ended);
     drop(ended);
     Some(result)
-}
-
-/// Forgets what a call that failed has unmapped before.
-#[must_use]
-fn forget_gone(maps: &mut Maps, range: &Range<u64>) -> Vec<Part> {
-    let pieces: Vec<Part> = maps.parts().iter().filter_map(|part| part.piece(range)).collect();
-    let gone = pieces.iter().filter(|piece| !maps::is_in_use(piece.start, piece.len));
-    gone.flat_map(|piece| maps.forget(&(piece.start..piece.start + piece.len))).collect()
 }
 
 /// `munmap(at, len)`.

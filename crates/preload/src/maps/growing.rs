@@ -105,7 +105,11 @@ pub(crate) fn put_nothing(at: u64, len: u64, access: u64) -> Option<()> {
     let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
     // Of a length of nothing a second mapping is made.
     let put = sys!(libc::SYS_mremap, nothing()?, 0, len, flags, at);
-    (put >= 0 && sys!(libc::SYS_mprotect, at, len, access) == 0).then_some(())
+    if put >= 0 && sys!(libc::SYS_mprotect, at, len, access) != 0 {
+        sys!(libc::SYS_munmap, at, len);
+        return None;
+    }
+    (put >= 0).then_some(())
 }
 
 /// Shows what parts of a file lack; false where that is not possible.

@@ -9,9 +9,10 @@ use std::sync::atomic::Ordering;
 
 use crate::base::sys::{Ret, sys};
 use crate::fds::holds;
+use crate::maps::asked::Asked;
 use crate::maps::growing::Shown;
 use crate::maps::{
-    Asked, COUNT, MAPS_HERE, Maps, Part, Source, giving, growing, replicas, runs, show, some, times,
+    COUNT, MAPS_HERE, Maps, Part, Source, giving, growing, replicas, runs, show, some, times,
 };
 use crate::mounts;
 use crate::numbers;
@@ -160,7 +161,8 @@ fn show_again(maps: &mut Maps) {
             let again = || {
                 let (fs, hold) = (mounts::fs(part.of.mount)?, (*part.of.hold.lock())?);
                 let asked = Asked::of_part(part, (part.start, libc::MAP_FIXED), part.len);
-                show(fs, &asked, &runs(fs, hold, &asked.range())?, part.start)
+                let (shown, len) = show(fs, &asked, &runs(fs, hold, &asked.range())?, part.start);
+                (len == part.len).then_some(shown)
             };
             // What can't be shown again stays shut.
             part.shown = again().unwrap_or(Shown::ALL);

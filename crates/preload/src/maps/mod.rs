@@ -7,6 +7,7 @@
 //! address space that the kernel changes while there are any parts is changed under one lock, so that the
 //! table never lags behind.
 
+pub(crate) mod asked;
 pub(crate) mod foreign;
 pub(crate) mod giving;
 pub(crate) mod growing;
@@ -26,8 +27,9 @@ use novale_core::{Error, Fs, HoldId, Ino, MappedRun, Seek, SourceRun};
 use crate::base::classes::{self, MAPS};
 use crate::base::guard;
 use crate::base::lock::{Held, Lock};
-use crate::base::sys::{Args, Ret, fail, sys};
+use crate::base::sys::{Ret, fail, sys};
 use crate::fds::table::InUse;
+use crate::maps::asked::Asked;
 use crate::maps::giving::Anchor;
 use crate::maps::growing::Shown;
 use crate::maps::openings::Opening;
@@ -43,18 +45,6 @@ const ALL_RUNS_MAX: usize = 32_768;
 /// Bytes of holes in what is mapped, at most: each gets its pages, and programs map what they may never
 /// touch.
 const HOLES_MAX: u64 = 16 << 20;
-/// Flags of `mmap` that may stand beside the kind of mapping.
-const KNOWN: i32 = libc::MAP_TYPE
-    | PLACED
-    | libc::MAP_POPULATE
-    | libc::MAP_NORESERVE
-    | libc::MAP_LOCKED
-    | libc::MAP_NONBLOCK
-    | libc::MAP_STACK
-    | libc::MAP_DENYWRITE
-    | libc::MAP_SYNC;
-/// Those that say where.
-const PLACED: i32 = libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE;
 
 /// What a program's mappings of files are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -359,6 +349,14 @@ impl Maps {
         ended
     }
 
+    /// Forgets what is not mapped any more in a range, after a call that has failed.
+    #[must_use]
+    pub(crate) fn forget_gone(&mut self, range: &Range<u64>) -> Vec<Part> {
+        let pieces: Vec<Part> = self.0.iter().filter_map(|part| part.piece(range)).collect();
+        let gone = pieces.iter().flat_map(|piece| gone(&(piece.start..piece.end())));
+        gone.flat_map(|gone| self.forget(&gone)).collect()
+    }
+
     /// What the parts are of, as far as it is chosen.
     pub(crate) fn sources(&self, is_chosen: impl Fn(&Source) -> bool) -> Vec<Arc<Source>> {
         let mut sources: Vec<Arc<Source>> = Vec::new();
@@ -412,84 +410,31 @@ impl Maps {
     }
 }
 
-/// What a call asks to be mapped.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Asked {
-    at: u64,
-    pub(crate) len: u64,
-    pub(crate) access: u64,
-    pub(crate) flags: i32,
-    pub(crate) offset: u64,
-    /// The file is open for writing.
-    file_writes: bool,
-}
-
-impl Asked {
-    /// What is asked for; nothing where the kernel is to say what is wrong with it.
-    pub(crate) fn of(args: &Args) -> Option<Self> {
-        let [at, len, access, flags, _, offset] = *args;
-        let len = len.checked_next_multiple_of(PAGE).filter(|len| *len > 0)?;
-        let flags = flags as i32;
-        let kind = flags & libc::MAP_TYPE;
-        let is_known =
-            matches!(kind, libc::MAP_SHARED | libc::MAP_PRIVATE | libc::MAP_SHARED_VALIDATE)
-                && flags & !KNOWN == 0;
-        let good = is_known && offset % PAGE == 0 && offset.checked_add(len).is_some();
-        let executes = access & libc::PROT_EXEC as u64 != 0;
-        (good && !executes).then_some(Self { at, len, access, flags, offset, file_writes: false })
-    }
-
-    /// The same mapping elsewhere, and of another length.
-    fn of_part(part: &Part, (at, flags): (u64, i32), len: u64) -> Self {
-        let kind = if part.shared { libc::MAP_SHARED } else { libc::MAP_PRIVATE };
-        let Part { access, offset, writes, .. } = *part;
-        Self { at, len, access, flags: flags | kind, offset, file_writes: writes }
-    }
-
-    /// The same, of a file that is open for writing, or not.
-    pub(crate) fn of_file(self, file_writes: bool) -> Self {
-        Self { file_writes, ..self }
-    }
-
-    pub(crate) fn shared(&self) -> bool {
-        self.flags & libc::MAP_TYPE != libc::MAP_PRIVATE
-    }
-
-    /// Of the file, in bytes.
-    fn range(&self) -> Range<u64> {
-        self.offset..self.offset + self.len
-    }
-
-    fn writes(&self) -> bool {
-        self.access & libc::PROT_WRITE as u64 != 0
-    }
-
-    pub(crate) fn is_allowed(&self, description: &InUse) -> bool {
-        description.reads() && (!self.shared() || !self.writes() || description.writes())
-    }
-
-    /// Reserves the addresses. Where all of them are in use they stay so until something else is put there: other
-    /// threads, which may know them, find the one or the other.
-    fn reserve(&self) -> Ret {
-        if self.flags & PLACED == libc::MAP_FIXED && is_in_use(self.at, self.len) {
-            return self.at.cast_signed();
-        }
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        let flags = flags | self.flags & PLACED;
-        sys!(libc::SYS_mmap, self.at, self.len, libc::PROT_NONE, flags, u64::MAX, 0)
-    }
-
-    /// The flags for a piece of it that is put where addresses are reserved.
-    fn flags_of_piece(&self, kind: i32) -> i32 {
-        let kept = libc::MAP_POPULATE | libc::MAP_NORESERVE | libc::MAP_LOCKED;
-        kind | libc::MAP_FIXED | self.flags & kept
-    }
+/// What was put at addresses, from the first one on.
+struct Put {
+    /// As far as it goes: less than was asked for where something has failed.
+    len: u64,
+    shown: Shown,
+    of: Arc<Source>,
 }
 
 /// Whether something is mapped at each of these addresses.
 pub(crate) fn is_in_use(at: u64, len: u64) -> bool {
     // The kernel looks for that, and does nothing more.
     sys!(libc::SYS_msync, at, len, libc::MS_ASYNC) == 0
+}
+
+/// What of a range is not mapped.
+fn gone(range: &Range<u64>) -> Vec<Range<u64>> {
+    let pages = (range.end - range.start) / PAGE;
+    if pages == 0 || is_in_use(range.start, pages * PAGE) {
+        return Vec::new();
+    }
+    if pages == 1 {
+        return vec![range.clone()];
+    }
+    let half = range.start + pages / 2 * PAGE;
+    [gone(&(range.start..half)), gone(&(half..range.end))].concat()
 }
 
 /// Maps the file's own pages; nothing where that is not possible, or they could not be given up again
@@ -550,7 +495,10 @@ pub(crate) fn map_own_for_good(description: &InUse, asked: &Asked) -> Option<Ret
 fn show_own(fs: &Fs, of: &Arc<Source>, asked: &Asked, by: Arc<Opening>) -> Option<Ret> {
     let hold = (*of.hold.lock())?;
     let runs = runs(fs, hold, &asked.range())?;
-    let mapped = place(asked, by, |start| Some((show(fs, asked, &runs, start)?, of.clone())))?;
+    let mapped = place(asked, by, |start| {
+        let (shown, len) = show(fs, asked, &runs, start);
+        Some(Put { len, shown, of: of.clone() })
+    })?;
     // Another thread may have made the file longer before the mapping was known.
     growing::grew(of.mount, of.ino, asked.offset + asked.len);
     Some(mapped)
@@ -596,7 +544,7 @@ fn show_replica(fs: &Fs, source: Source, asked: &Asked, origin: &Origin<'_>) -> 
         aside.put(start, asked, fs.getattr(ino).ok()?.size)?;
         let mut source = source.take()?;
         source.base = Some(base);
-        Some((Shown::ALL, Arc::new(source)))
+        Some(Put { len: asked.len, shown: Shown::ALL, of: Arc::new(source) })
     })
 }
 
@@ -643,53 +591,61 @@ fn has_few_holes(fs: &Fs, ino: Ino, range: &Range<u64>) -> bool {
     false
 }
 
-/// Puts pages of the pool where addresses are reserved, and nothing where the file has none yet.
-fn show(fs: &Fs, asked: &Asked, runs: &[MappedRun], start: u64) -> Option<Shown> {
-    show_runs(fs, asked, runs, start)?;
+/// Puts pages of the pool at addresses, and nothing where the file has none yet. Returns how far it came, too, in bytes.
+fn show(fs: &Fs, asked: &Asked, runs: &[MappedRun], start: u64) -> (Shown, u64) {
     let Range { start: from, end } = asked.range();
-    let shown = Shown::new(from).with(runs);
-    if shown.end < end {
-        growing::put_nothing(start + (shown.end - from), end - shown.end, asked.access)?;
+    let put = show_runs(fs, asked, runs, start);
+    let shown = Shown::new(from).with(runs.get(..put).unwrap_or_default());
+    let len = shown.end - from;
+    if put < runs.len() {
+        return (shown, len);
     }
-    Some(shown)
+    let behind = || growing::put_nothing(start + len, end - shown.end, asked.access);
+    let is_whole = shown.end >= end || behind().is_some();
+    (shown, if is_whole { asked.len } else { len })
 }
 
-/// Puts pages of the pool where they belong in a mapping that begins at `start`.
-fn show_runs(fs: &Fs, asked: &Asked, runs: &[MappedRun], start: u64) -> Option<()> {
+/// Puts pages of the pool where they belong in a mapping that begins at `start`. Returns how many of the runs are there.
+fn show_runs(fs: &Fs, asked: &Asked, runs: &[MappedRun], start: u64) -> usize {
     let kind = if asked.shared() { libc::MAP_SHARED } else { libc::MAP_PRIVATE };
     let flags = asked.flags_of_piece(kind);
-    for run in runs {
-        let file = fs.pm().slot_file(run.addr.slot())?.as_raw_fd();
+    let put = |run: &&MappedRun| {
+        let Some(file) = fs.pm().slot_file(run.addr.slot()) else { return false };
         let to = start + (run.file_page * PAGE - asked.offset);
-        let (len, from) = (run.pages * PAGE, run.addr.byte());
-        if sys!(libc::SYS_mmap, to, len, asked.access, flags, file, from) < 0 {
-            return None;
-        }
-    }
-    Some(())
+        let (len, fd, from) = (run.pages * PAGE, file.as_raw_fd(), run.addr.byte());
+        sys!(libc::SYS_mmap, to, len, asked.access, flags, fd, from) >= 0
+    };
+    runs.iter().take_while(put).count()
 }
 
 /// Shows more of the file in a part.
 pub(crate) fn show_behind(fs: &Fs, part: &Part, runs: &[MappedRun]) -> Option<()> {
-    show_runs(fs, &Asked::of_part(part, (0, 0), part.len), runs, part.start)
+    let asked = Asked::of_part(part, (0, 0), part.len);
+    (show_runs(fs, &asked, runs, part.start) == runs.len()).then_some(())
 }
 
-/// Reserves addresses, has something shown there, and notes it. What was there before has ended.
-fn place(
-    asked: &Asked,
-    by: Arc<Opening>,
-    show: impl FnOnce(u64) -> Option<(Shown, Arc<Source>)>,
-) -> Option<Ret> {
+/// Chooses addresses, has something put there, and notes it. What was there before has ended. Where not all of it can
+/// be put there, what was is taken away again, and nothing else.
+fn place(asked: &Asked, by: Arc<Opening>, put: impl FnOnce(u64) -> Option<Put>) -> Option<Ret> {
     let mut maps = MAPS_HERE.lock();
-    let reserved = asked.reserve();
-    let Ok(start) = u64::try_from(reserved) else { return Some(reserved) };
-    let shown = show(start);
-    // What is sealed stays.
-    let is_gone = shown.is_some() || sys!(libc::SYS_munmap, start, asked.len) == 0;
-    let ended = maps.take_out(&(start..start + if is_gone { asked.len } else { 0 }));
-    let mapped = shown.is_some().then_some(reserved);
-    if let Some((shown, of)) = shown {
-        let Asked { len, offset, access, file_writes: writes, .. } = *asked;
+    let reserved = match asked.may_lock().and_then(|()| asked.reserve()) {
+        Ok(reserved) => reserved,
+        Err(failed) => return Some(failed),
+    };
+    let start = reserved.start;
+    let range = start..start + asked.len;
+    let put = put(start);
+    let done = put.as_ref().map_or(0, |put| put.len);
+    let (is_whole, own) = (done == asked.len, done.max(reserved.len));
+    // What can't be taken away again, as at a limit of the kernel's list, is held for as long as it is there.
+    let stays = is_whole || own > 0 && sys!(libc::SYS_munmap, start, own) != 0;
+    let mut ended = maps.forget(&(start..start + done));
+    if !is_whole {
+        // What the kernel has failed to put there may have ended what was.
+        ended.extend(maps.forget_gone(&range));
+    }
+    if let Some(Put { len, shown, of }) = put.filter(|put| stays && put.len > 0) {
+        let Asked { offset, access, file_writes: writes, .. } = *asked;
         let (shared, stored) = (asked.shared(), asked.shared() && asked.writes());
         maps.add(Part { start, len, offset, shared, access, stored, writes, shown, of, by });
     } else {
@@ -698,7 +654,7 @@ fn place(
     drop(maps);
     times::note_stores(&ended);
     drop(ended);
-    mapped
+    is_whole.then_some(start.cast_signed())
 }
 
 /// Maps what a part shows at another place, or more of it.

@@ -17,7 +17,8 @@ use crate::base::guard;
 use crate::base::lock::Held;
 use crate::base::say::say;
 use crate::base::sys::{Ret, fail, sys};
-use crate::maps::{self, Asked, Maps, PAGE, Part, Source};
+use crate::maps::asked::Asked;
+use crate::maps::{self, Maps, PAGE, Part, Source};
 use crate::mounts::{self, ctx};
 use crate::numbers::{self, limits};
 
@@ -152,16 +153,17 @@ impl Aside {
     pub(crate) fn put(mut self, start: u64, asked: &Asked, size: u64) -> Option<()> {
         self.protect(asked.access)?;
         let (len, flags) = (self.len, libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED);
+        let locks = asked.flags & libc::MAP_LOCKED != 0;
+        // What is in the place of something else by then can't be refused.
+        if locks && sys!(libc::SYS_mlock2, self.at, len, libc::MLOCK_ONFAULT) != 0 {
+            return None;
+        }
         if sys!(libc::SYS_mremap, self.at, len, len, flags, start) < 0 {
             return None;
         }
-        // Nothing is aside any more.
-        self.len = 0;
-        if asked.flags & libc::MAP_LOCKED != 0 && sys!(libc::SYS_mlock, start, len) != 0 {
-            return None;
-        }
+        std::mem::forget(self);
         let populates = libc::MAP_POPULATE | libc::MAP_NONBLOCK;
-        if asked.flags & populates == libc::MAP_POPULATE {
+        if locks || asked.flags & populates == libc::MAP_POPULATE {
             let writes = asked.access & libc::PROT_WRITE as u64 != 0;
             let advice = if writes { libc::MADV_POPULATE_WRITE } else { libc::MADV_POPULATE_READ };
             // A copy of what is behind the end of the file would not show what the file gets there.
