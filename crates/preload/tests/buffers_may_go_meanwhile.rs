@@ -16,6 +16,7 @@ promises! {
     buffers_may_be_cut: runs_without_the_daemon cut_meanwhile;
     buffers_may_have_moved: runs_without_the_daemon moved_elsewhere;
     buffers_of_the_mount_may_be_cut: runs_with_the_daemon of_the_mount;
+    buffers_that_are_mapped_twice_may_be_cut: maps_own_pages mapped_twice;
     buffers_that_have_become_the_kernels_may_have_moved: maps_own_pages of_the_kernel;
 }
 
@@ -176,5 +177,17 @@ mod tasks {
         let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
         assert_eq!(unsafe { libc::mremap(at, LEN, LEN, flags, to) }, to);
         each_call(&file, to as usize, &other, (60, Duration::from_millis(1)));
+    }
+
+    /// The first thing that is the kernel's, which it becomes by the call.
+    #[test]
+    #[ignore = "a task of another test"]
+    fn mapped_twice() {
+        let (file, other) = (prepared(), open(&place().join("other")));
+        other.set_len(LEN as u64).unwrap();
+        let at = map(&other, LEN) as *mut c_void;
+        let again = unsafe { libc::mremap(at, 0, LEN, libc::MREMAP_MAYMOVE) };
+        assert_ne!(again, libc::MAP_FAILED);
+        each_call(&file, again as usize, &other, (60, Duration::from_millis(1)));
     }
 }

@@ -161,7 +161,8 @@ pub(crate) fn mmap(args: &Args, serve: impl FnOnce() -> Served) -> Served {
 /// `mremap(at, len, new_len, flags, to)`, likewise.
 pub(crate) fn mremap(args: &Args, serve: impl FnOnce() -> Served) -> Served {
     let [at, len, new_len, flags, to, _] = *args;
-    if COUNT.load(Ordering::Relaxed) == 0 {
+    // What is mapped here may become the kernel's by it.
+    if COUNT.load(Ordering::Relaxed) == 0 && !maps::are_some() {
         return serve();
     }
     let is_foreign = || may_go(at, len.max(PAGE));
