@@ -498,19 +498,19 @@ pub(crate) fn msync(args: &Args) -> Served {
     if flags & !known != 0 || flags & both == both {
         return Some(fail(libc::EINVAL));
     }
-    if maps.around(&range).is_none() {
-        // The kernel says whether all of it is mapped.
-        let result = sys!(libc::SYS_msync, at, len, args[2]);
-        if result != 0 {
-            return Some(result);
-        }
+    // The kernel says whether all of it is mapped, which it may say once all that is has been written.
+    let is_one = maps.around(&range).is_some();
+    let known = if is_one { 0 } else { sys!(libc::SYS_msync, at, len, args[2]) };
+    if known != 0 && known != fail(libc::ENOMEM) {
+        return Some(known);
     }
     if !maps::flush(&maps, &range) {
         return Some(fail(libc::EIO));
     }
     drop(maps);
     // Room comes from others, who may need what is mapped.
-    room::with_room(|| publish(&range))
+    let published = room::with_room(|| publish(&range));
+    published.map(|result| if result == 0 { known } else { result })
 }
 
 /// Publishes what replicas in a range have.
