@@ -23,6 +23,10 @@ promises! {
     /// What was to be replaced was gone when the call failed, or half of it was replaced.
     what_replicas_can_not_replace_stays: runs locks_too_much;
     what_own_pages_can_not_replace_stays: maps_own_pages locks_too_much;
+    /// Bits of the access that the kernel passes over, and a mapping that is locked and can't be touched, were refused by
+    /// calls that the library makes, and it was the kernel's.
+    any_access_has_a_replica: runs passes_over_bits;
+    any_access_has_own_pages: maps_own_pages passes_over_bits;
     /// What was written to the file went into memory that `mremap` had mapped twice, the second time in a mapping's
     /// place, or `shmat`; what the file got showed there, and when the file was made the kernel's all of it did.
     what_is_in_a_replicas_place_is_left_alone: runs puts_others_there;
@@ -37,7 +41,7 @@ mod tasks {
     use std::os::unix::fs::FileExt;
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    use super::harness::replicas::{PAGE, byte, map, mapped, publish};
+    use super::harness::replicas::{PAGE, byte, map, mapped, path, publish};
 
     const ACCESS: i32 = libc::PROT_READ | libc::PROT_WRITE;
 
@@ -164,6 +168,23 @@ mod tasks {
         let is_there = unsafe { libc::mincore(first.cast(), PAGE, &raw mut there) } == 0;
         assert!(!is_there || over[0] == b'm');
         assert_eq!(over[PAGE], b'm');
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn passes_over_bits() {
+        let (file, _) = mapped(1);
+        let grows = libc::PROT_GROWSDOWN | libc::PROT_GROWSUP;
+        for (access, flags) in [(ACCESS | 16, 0), (ACCESS | grows, 0), (0, libc::MAP_LOCKED)] {
+            let (none, flags) = (std::ptr::null_mut(), libc::MAP_SHARED | flags);
+            // Longer than the file.
+            let at = unsafe { libc::mmap(none, 2 * PAGE, access, flags, file.as_raw_fd(), 0) };
+            assert_ne!(at, libc::MAP_FAILED);
+            let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+            let start = format!("{:x}-", at.addr());
+            let line = maps.lines().find(|line| line.starts_with(&start)).unwrap();
+            assert!(!line.contains(path("").to_str().unwrap()), "{access:x}: {line}");
+        }
     }
 
     /// Locks no more than so many bytes from here on.

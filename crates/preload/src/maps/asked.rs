@@ -16,6 +16,10 @@ const KNOWN: i32 = libc::MAP_TYPE
     | libc::MAP_STACK
     | libc::MAP_DENYWRITE
     | libc::MAP_SYNC;
+/// What `mprotect` takes. `mmap` passes over all else.
+const ACCESS: i32 = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC | PROT_SEM;
+/// Memory for atomic instructions, where that is different.
+const PROT_SEM: i32 = 8;
 /// Those that say where.
 const PLACED: i32 = libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE;
 
@@ -42,6 +46,7 @@ impl Asked {
             matches!(kind, libc::MAP_SHARED | libc::MAP_PRIVATE | libc::MAP_SHARED_VALIDATE)
                 && flags & !KNOWN == 0;
         let good = is_known && offset % PAGE == 0 && offset.checked_add(len).is_some();
+        let access = access & ACCESS as u64;
         let executes = access & libc::PROT_EXEC as u64 != 0;
         (good && !executes).then_some(Self { at, len, access, flags, offset, file_writes: false })
     }
