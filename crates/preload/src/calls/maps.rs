@@ -106,10 +106,12 @@ fn unmap(range: &Range<u64>, call: impl FnOnce() -> Ret) -> Served {
 /// The same where the first bytes of the range are elsewhere now.
 fn unmap_but(range: &Range<u64>, moved: u64, call: impl FnOnce() -> Ret) -> Served {
     let mut maps = maps::some().filter(|maps| maps.overlaps(range))?;
-    replicas::tell_unpublished(maps.parts(), &(range.start.saturating_add(moved)..range.end));
+    let lost = range.start.saturating_add(moved)..range.end;
+    let unpublished = replicas::unpublished(maps.parts(), &lost);
     let result = call();
     let ended = if result < 0 { maps.forget_gone(range) } else { maps.forget(range) };
     drop(maps);
+    replicas::tell_unpublished(if result < 0 { 0 } else { unpublished });
     times::note_stores(&ended);
     drop(ended);
     Some(result)

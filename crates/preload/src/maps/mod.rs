@@ -634,6 +634,7 @@ fn place(asked: &Asked, by: Arc<Opening>, put: impl FnOnce(u64) -> Option<Put>) 
     };
     let start = reserved.start;
     let range = start..start + asked.len;
+    let unpublished = replicas::unpublished(maps.parts(), &range);
     let put = put(start);
     let done = put.as_ref().map_or(0, |put| put.len);
     let (is_whole, own) = (done == asked.len, done.max(reserved.len));
@@ -652,6 +653,7 @@ fn place(asked: &Asked, by: Arc<Opening>, put: impl FnOnce(u64) -> Option<Put>) 
         maps.count();
     }
     drop(maps);
+    replicas::tell_unpublished(if is_whole { unpublished } else { 0 });
     times::note_stores(&ended);
     drop(ended);
     is_whole.then_some(start.cast_signed())
@@ -703,7 +705,7 @@ pub(crate) fn flush_file(mount: usize, ino: Ino) -> bool {
 /// The process is about to end.
 pub(crate) fn end() {
     if let Some(maps) = some() {
-        replicas::tell_unpublished(maps.parts(), &(0..u64::MAX));
+        replicas::tell_unpublished(replicas::unpublished(maps.parts(), &(0..u64::MAX)));
         times::note_stores(&maps.0);
     }
 }

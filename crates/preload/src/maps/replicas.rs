@@ -560,10 +560,14 @@ pub(crate) fn make_own(maps: &Maps, source: &Arc<Source>) -> bool {
     good && sys!(libc::SYS_mmap, at, len, writes, flags, memory.fd(), 0) >= 0
 }
 
-/// Says what is lost with parts that were not published.
-pub(crate) fn tell_unpublished(parts: &[Part], range: &Range<u64>) {
+/// How many pages in a range were changed and not published, which may be lost.
+pub(crate) fn unpublished(parts: &[Part], range: &Range<u64>) -> usize {
     let shared = parts.iter().filter(|part| part.shared && part.of.base.is_some());
-    let pages: usize = shared.map(|part| changes(part, range).len()).sum();
+    shared.map(|part| changes(part, range).len()).sum()
+}
+
+/// Says that so many of them are lost.
+pub(crate) fn tell_unpublished(pages: usize) {
     if pages > 0 {
         say(&format!(
             "{pages} pages of an atomic mapping were changed behind the last msync: discarded"
