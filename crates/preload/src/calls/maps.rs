@@ -22,6 +22,8 @@ const KEEPS: i32 = libc::MREMAP_DONTUNMAP;
 const PARTS_MAX: u64 = 1024;
 /// Since Linux 6.13, of files since 6.15: addresses that are not to be used. What gives way would be usable there.
 const MADV_GUARD_INSTALL: i32 = 102;
+/// Huge pages of any machine are a multiple of this.
+const HUGE_AT_LEAST: u64 = 64 << 10;
 /// Flags of `mremap`.
 const REMAPS: i32 = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | KEEPS;
 
@@ -421,7 +423,8 @@ fn rearrange(args: &Args) -> Served {
     give(&range)
 }
 
-/// `shmat(segment, at, flags)`, which may put memory in the place of what is mapped, as much as the segment has.
+/// `shmat(segment, at, flags)`, which may put memory in the place of what is mapped, as much as the segment has in whole
+/// pages of its own.
 fn attach(args: &Args) -> Served {
     let [segment, at, flags, ..] = *args;
     if flags & libc::SHM_REMAP as u64 == 0 || !maps::are_some() {
@@ -434,7 +437,31 @@ fn attach(args: &Args) -> Served {
         return None;
     }
     let at = if flags & libc::SHM_RND as u64 == 0 { at } else { at & !(PAGE - 1) };
-    unmap(&pages(at, known.shm_segsz as u64)?, || sys!(libc::SYS_shmat, args[0], args[1], args[2]))
+    let asked = known.shm_segsz as u64;
+    let may_be_huge = at.is_multiple_of(HUGE_AT_LEAST);
+    let len = match may_be_huge.then(|| len_of_segment(segment, flags, asked)) {
+        None => asked,
+        Some(Ok(len)) => len,
+        Some(Err(failed)) => return Some(failed),
+    };
+    unmap(&pages(at, len)?, || sys!(libc::SYS_shmat, args[0], args[1], args[2]))
+}
+
+/// What the kernel maps of a segment: whole pages, whose size (`SHM_HUGETLB`) it does not tell. Of what is attached for a
+/// moment it unmaps whole ones alone.
+fn len_of_segment(segment: u64, flags: u64, asked: u64) -> Result<u64, Ret> {
+    let elsewhere = flags & !((libc::SHM_REMAP | libc::SHM_RND) as u64);
+    let attached = sys!(libc::SYS_shmat, segment, 0, elsewhere);
+    let start = u64::try_from(attached).map_err(|_| attached)?;
+    let mut page = PAGE;
+    while sys!(libc::SYS_munmap, start, page) == fail(libc::EINVAL) {
+        page *= 2;
+    }
+    let len = asked.next_multiple_of(page);
+    if len > page {
+        sys!(libc::SYS_munmap, start + page, len - page);
+    }
+    Ok(len)
 }
 
 /// Makes the files' own pages in a range the kernel's, before it does something to them that this library would
