@@ -641,7 +641,7 @@ fn place(asked: &Asked, by: Arc<Opening>, put: impl FnOnce(u64) -> Option<Put>) 
     let (is_whole, own) = (done == asked.len, done.max(reserved.len));
     // What can't be taken away again, as at a limit of the kernel's list, is held for as long as it is there.
     let stays = is_whole || own > 0 && sys!(libc::SYS_munmap, start, own) != 0;
-    let mut ended = maps.forget(&(start..start + done));
+    let mut ended = maps.take_out(&(start..start + done));
     if !is_whole {
         // What the kernel has failed to put there may have ended what was.
         ended.extend(maps.forget_gone(&range));

@@ -120,7 +120,9 @@ pub(crate) struct Aside {
 
 impl Drop for Aside {
     fn drop(&mut self) {
-        sys!(libc::SYS_munmap, self.at, self.len);
+        if self.len > 0 {
+            sys!(libc::SYS_munmap, self.at, self.len);
+        }
     }
 }
 
@@ -161,7 +163,8 @@ impl Aside {
         if sys!(libc::SYS_mremap, self.at, len, len, flags, start) < 0 {
             return None;
         }
-        std::mem::forget(self);
+        // Nothing is aside any more.
+        self.len = 0;
         let populates = libc::MAP_POPULATE | libc::MAP_NONBLOCK;
         if locks || asked.flags & populates == libc::MAP_POPULATE {
             let writes = asked.access & libc::PROT_WRITE as u64 != 0;
