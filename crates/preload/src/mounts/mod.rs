@@ -467,7 +467,7 @@ fn not_the_mounts(mount: &Mount, fs: &Fs) -> Option<&'static str> {
     if is_own {
         return None;
     }
-    mount.own.store(0, Ordering::Release);
+    let before = mount.own.swap(0, Ordering::AcqRel);
     if device == 0 {
         // By a filter of calls that is older than this one, for example.
         return (device_of(b"/") == 0)
@@ -482,7 +482,9 @@ fn not_the_mounts(mount: &Mount, fs: &Fs) -> Option<&'static str> {
     if is_anothers {
         return Some("another pool is mounted there by now");
     }
-    covered::is_covered(mount, fs).then_some("something else is mounted over it by now")
+    // A child of a fork goes on with what its parent has open.
+    (before == 0 && covered::is_covered(mount, fs))
+        .then_some("something else is mounted over it by now")
 }
 
 /// The time and the thread, for a call.
