@@ -21,6 +21,7 @@ use novale_fuse::{KIND, MountEntry, MountTable, find};
 use novale_posix::join::{self, JoinError};
 use novale_posix::program::{self, Kind, Unfit};
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
+use rustix::io::Errno;
 
 use crate::base::args::{MapKind, RunArgs};
 use crate::base::out::{in_words, shown_path};
@@ -331,13 +332,16 @@ fn usable(table: &MountTable, mount: &MountEntry) -> Result<Option<Shared>> {
 }
 
 /// Whether the path of a mount leads to its root: not where something is mounted over it, or over a directory above.
-/// The mount's daemon is not asked, which may be stopped.
+/// The mount's daemon is not asked, which may be stopped; where the call is refused the library says so.
 fn leads_to(target: &Path, mount: &MountEntry) -> bool {
     let flags = AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT;
-    statx(CWD, target, flags, StatxFlags::INO).is_ok_and(|found| {
-        let device = (found.stx_dev_major, found.stx_dev_minor);
-        device == mount.device && found.stx_ino == Ino::ROOT.get()
-    })
+    match statx(CWD, target, flags, StatxFlags::INO) {
+        Ok(found) => {
+            let device = (found.stx_dev_major, found.stx_dev_minor);
+            device == mount.device && found.stx_ino == Ino::ROOT.get()
+        }
+        Err(error) => matches!(error, Errno::PERM | Errno::NOSYS),
+    }
 }
 
 /// A flag of a mount that keeps programs from what they would do here.
