@@ -53,6 +53,7 @@ finish() {
   cat "$logs"/*.count >"$logs/counts"
   passed=$(sum passed "$logs/counts") failed=$(sum failed "$logs/counts")
   skipped=$(sum skipped "$logs/counts")
+  sed -nE 's/^failed [0-9]+ /failed: /p' "$logs"/*.tally 2>/dev/null || true
   total="$passed passed, $failed failed, $skipped skipped"
   printf '%s\n' "$total" >"$logs/total"
   printf '%s\n' "$total"
