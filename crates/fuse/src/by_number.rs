@@ -83,14 +83,21 @@ impl Novale {
         self.refuse_name(parent, name)
     }
 
-    /// Lets a request on inodes in.
+    /// Lets a request on inodes in, once what was written back to them is done.
     pub(crate) fn enter(&self, inos: &[Ino]) -> Reply<Pass<'_>> {
+        self.late.wait(inos);
+        self.enter_beside_late(inos)
+    }
+
+    /// Lets what is written back to inodes in.
+    pub(crate) fn enter_beside_late(&self, inos: &[Ino]) -> Reply<Pass<'_>> {
         self.refuse_virtual(inos)?;
         self.gate.enter()
     }
 
     /// Lets a request that opens an inode in.
     pub(crate) fn enter_to_open(&self, inos: &[Ino]) -> Reply<Pass<'_>> {
+        self.late.wait(inos);
         self.refuse_virtual(inos)?;
         self.gate.enter_to_open()
     }

@@ -35,6 +35,8 @@ use crate::fuser_convert::{
 };
 use crate::fuser_drops::{Drops, drop_old, is_after_stores};
 use crate::fuser_names::Names;
+use crate::fuser_writes::Writing;
+use crate::late::Write;
 use crate::looked::Looked;
 use crate::room::{Room, is_full};
 use crate::service::{Caller, Changes, Errno, OpenRequest, ReadFrom, Reply, Service};
@@ -198,6 +200,24 @@ fn caller(request: &Request) -> Caller {
 fn new_inode<'a>(request: &Request, kind: FileKind, mode: u32) -> NewInode<'a> {
     let Caller { uid, gid, .. } = caller(request);
     NewInode { kind, mode: mode & 0o7777, uid, gid, rdev: 0, target: b"" }
+}
+
+impl Adapter {
+    /// Writes and answers, again where there is no room but some on its way.
+    fn write_now(
+        &self,
+        data: &[u8],
+        write: impl Fn(&dyn Service, &[u8]) -> Reply<usize> + Send + 'static,
+        answer: impl FnOnce(Reply<usize>) + Send + 'static,
+    ) {
+        let written = write(&*self.service, data);
+        if is_full(&written) {
+            let data = data.to_vec();
+            self.room.again(move |service| write(service, &data), answer);
+        } else {
+            answer(written);
+        }
+    }
 }
 
 impl Filesystem for Adapter {
@@ -481,23 +501,15 @@ impl Filesystem for Adapter {
             (false, false) => service.write(without_fsetid, node, offset, data),
         };
         let bytes = offset..offset.saturating_add(data.len() as u64);
-        let answer = move |written: Reply<usize>| match written {
-            Ok(bytes) => reply.written(u32::try_from(bytes).unwrap_or(u32::MAX)),
-            Err(error) => {
-                // Of what was mapped the kernel tells a lack of space only by this one; all others are EIO to it.
-                let is_quotas = cached && error == Errno(libc::EDQUOT);
-                reply.error(errno(if is_quotas { Errno(libc::ENOSPC) } else { error }));
-                if let Some(drops) = drops {
-                    drops.give_up(bytes);
-                }
+        let writing = Writing { reply: Some(reply), bytes, drops };
+        if cached && self.service.is_shared() {
+            let (service, late) = (self.service.clone(), self.service.late().clone());
+            let again = || Box::new(move |data: &[u8]| write(&*service, data)) as Write;
+            if let Some(now) = late.begin(node, data, again, Box::new(writing)) {
+                self.write_now(data, write, move |written| late.end(now, written));
             }
-        };
-        let written = write(&*self.service, data);
-        if is_full(&written) {
-            let data = data.to_vec();
-            self.room.again(move |service| write(service, &data), answer);
         } else {
-            answer(written);
+            self.write_now(data, write, move |written| writing.end(written));
         }
         if let Some(old) = self.service.old_stores() {
             drop_old(&self.service, &self.notifier, old);

@@ -21,6 +21,7 @@ use crate::calling;
 use crate::gate::Gate;
 use crate::groups;
 use crate::holes;
+use crate::late::Late;
 use crate::mapped::OpenFiles;
 use crate::method;
 use crate::readdir::Listings;
@@ -84,6 +85,7 @@ pub struct Novale {
     pub(crate) gate: Gate,
     pub(crate) settings: Settings,
     open_files: OpenFiles,
+    pub(crate) late: Arc<Late>,
     stores: Stores,
     pub(crate) listings: Listings,
     /// An [`Atime`]; at first that of the settings.
@@ -109,6 +111,7 @@ impl Novale {
             gate: Gate::new(),
             settings,
             open_files: OpenFiles::default(),
+            late: Arc::default(),
             stores: Stores::default(),
             listings: Listings::default(),
             atime,
@@ -147,6 +150,7 @@ impl Novale {
     /// # Errors
     /// Those of [`Fs::close`].
     pub fn close(&self) -> Result<(), Error> {
+        self.late.wait_for_all();
         self.gate.close();
         self.fs.close()
     }
@@ -522,12 +526,16 @@ impl Service for Novale {
         offset: u64,
         bytes: &[u8],
     ) -> Reply<usize> {
-        let _pass = self.enter(&[ino])?;
+        let _pass = self.enter_beside_late(&[ino])?;
         let ctx = Self::ctx();
         self.drop_set_id_of(&ctx, without_fsetid, ino)?;
         let peek = |at: u64, buf: &mut [u8]| self.peek(ino, at, buf);
         let write = &mut |bytes: &[u8]| self.done(self.fs.write(&ctx, ino, offset, bytes));
         self.stores.write_back(ino, (offset, bytes), &peek, write)
+    }
+
+    fn late(&self) -> &Arc<Late> {
+        &self.late
     }
 
     fn append(&self, without_fsetid: Option<Caller>, ino: Ino, bytes: &[u8]) -> Reply<usize> {
@@ -593,6 +601,7 @@ impl Service for Novale {
     }
 
     fn closed(&self, ino: Ino, open: OpenRequest) {
+        self.late.wait(&[ino]);
         if open.stores {
             self.stores.ended(ino);
         }
@@ -605,6 +614,7 @@ impl Service for Novale {
 
     fn fsync(&self, ino: Ino) -> Reply<()> {
         let _pass = self.enter(&[ino])?;
+        self.late.error(ino)?;
         self.done(self.fs.sync(&Self::ctx(), ino))
     }
 

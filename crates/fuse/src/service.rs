@@ -5,6 +5,7 @@
 //! entry is held until [`Service::forget`] gives it back.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
 use novale_core::{
@@ -12,6 +13,7 @@ use novale_core::{
     StatFs, XattrMode,
 };
 
+use crate::late::Late;
 use crate::stores::OldStores;
 
 /// An errno, positive as in `<errno.h>`.
@@ -208,6 +210,8 @@ pub trait Service: Send + Sync + 'static {
         offset: u64,
         bytes: &[u8],
     ) -> Reply<usize>;
+    /// What is written back of a shared file system, and when it is answered.
+    fn late(&self) -> &Arc<Late>;
     /// Whether every call has made its effect durable when it returns: fsync has nothing to do then,
     /// and the kernel is told so once instead of asking each time.
     fn durable_at_return(&self) -> bool;

@@ -236,8 +236,11 @@ fn every_thread_is_being_killed(pid: u32) -> Option<bool> {
         if name.starts_with('.') {
             continue;
         }
-        let status = read(&format!("/proc/{pid}/task/{name}/status")).ok()?;
-        if !runs_no_more(&String::from_utf8_lossy(&status)) {
+        let of_thread = |file| read(&format!("/proc/{pid}/task/{name}/{file}"));
+        let status = of_thread("status").ok()?;
+        let runs_no_more = runs_no_more(&String::from_utf8_lossy(&status))
+            || is_exiting(&String::from_utf8_lossy(&of_thread("stat").ok()?));
+        if !runs_no_more {
             return Some(false);
         }
     }
@@ -266,6 +269,15 @@ fn runs_no_more(status: &str) -> bool {
         Some(_) => dumps_core && !is_killed,
         None => false,
     }
+}
+
+/// What `/proc/PID/task/TID/stat` says of a thread: that the kernel is ending it. It has taken the signal that does so,
+/// which shows no more, and may wait for what others of the process have locked.
+fn is_exiting(stat: &str) -> bool {
+    const PF_EXITING: u64 = 4;
+    // Behind the name: the state, which is field 3; the flags are field 9.
+    let flags = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_ascii_whitespace().nth(6));
+    flags.and_then(|flags| flags.parse().ok()).is_some_and(|flags: u64| flags & PF_EXITING != 0)
 }
 
 /// A file of `/proc`, by as few calls as can be: how long it is nobody knows, and std would ask for it,

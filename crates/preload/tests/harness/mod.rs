@@ -121,12 +121,17 @@ pub(crate) fn runs_with_the_daemon(name: &str) {
     is_whole(&scratch, &slot);
 }
 
-/// Stops a program while it has a file's lock, to which it writes all the time. Returns a process that appends to the
+/// Stops a program while it has a file's lock, which it takes all the time. Returns a process that appends to the
 /// file, and waits for that.
 pub(crate) fn stop_holding(process: Pid, held: &Path) -> Child {
+    stop_while(process, || append(held))
+}
+
+/// Stops a program while another process waits for it, which is returned.
+pub(crate) fn stop_while(process: Pid, waits: impl Fn() -> Child) -> Child {
     let stop = |_| {
         kill_process(process, Signal::STOP).unwrap();
-        let mut waits = append(held);
+        let mut waits = waits();
         let mut has_ended = || {
             std::thread::sleep(Duration::from_millis(10));
             waits.try_wait().unwrap().is_some()
