@@ -70,7 +70,8 @@ fn a_mapping_is_ended_and_what_it_has_stored_is_written() {
     let (none, access) = (std::ptr::null_mut(), libc::PROT_READ | libc::PROT_WRITE);
     let at = unsafe { libc::mmap(none, PAGE, access, libc::MAP_SHARED, file.as_raw_fd(), 0) };
     assert_ne!(at, libc::MAP_FAILED);
-    unsafe { at.cast::<u8>().write(7) };
+    // The page is there.
+    unsafe { at.cast::<u8>().write(1) };
     // By a path that needs no directory of the mount, which the program has locked too at times.
     let open = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
     let chmod = || Command::new("chmod").arg("640").arg(&open).spawn().unwrap();
@@ -79,8 +80,9 @@ fn a_mapping_is_ended_and_what_it_has_stored_is_written() {
     let (at, is_over) = (at.expose_provenance(), AtomicBool::new(false));
     let (has_ended, syncs) = std::thread::scope(|scope| {
         let ends = scope.spawn(|| {
-            let at = std::ptr::with_exposed_provenance_mut(at);
-            assert_eq!(unsafe { libc::munmap(at, PAGE) }, 0);
+            let at: *mut u8 = std::ptr::with_exposed_provenance_mut(at);
+            unsafe { at.write(7) };
+            assert_eq!(unsafe { libc::munmap(at.cast(), PAGE) }, 0);
             tell.send(unsafe { libc::gettid() }).unwrap();
             file.sync_all().unwrap();
             assert!(is_over.load(Ordering::Relaxed), "nothing is durable yet");
@@ -96,9 +98,9 @@ fn a_mapping_is_ended_and_what_it_has_stored_is_written() {
         ends.join().unwrap();
         (has_ended, syncs)
     });
-    assert!(has_ended && syncs, "it waits to end its mapping");
     busy.kill().unwrap();
     busy.wait().unwrap();
+    assert!(has_ended && syncs, "it waits to end its mapping");
     assert!(changes.wait().unwrap().success());
     assert_eq!(fs::read(&held).unwrap()[0], 7);
     drop(file);

@@ -447,6 +447,15 @@ mod tests {
         assert!(!is_being_killed(std::process::id()));
     }
 
+    /// One that had taken its signal, and waited in its end for what another thread had locked, was waited for.
+    #[test]
+    fn a_thread_that_is_ending_runs_no_more() {
+        let stat = |flags| format!("42 (a) D 7 8) D 1 42 42 0 -1 {flags} 9 9 9 9 9 9");
+        assert!(is_exiting(&stat("4195404")));
+        assert!(!is_exiting(&stat("4194304")));
+        assert!(!is_exiting(""));
+    }
+
     #[test]
     fn of_a_process_that_dumps_core_only_threads_on_their_way_to_the_end_run() {
         let status = |state, own| {
