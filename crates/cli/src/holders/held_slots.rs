@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use crate::holders::facts::SlotFile;
 use crate::holders::holder::{self, Process};
+use crate::holders::in_time;
 use crate::pools::slots;
 
 /// The access mode in the flags of a descriptor, and reading and writing.
@@ -66,8 +67,7 @@ impl HeldSlots {
         // A mount that is alone locks a slot by a descriptor of its own, which only reads.
         let is_written =
             |place: (u64, u64)| all.iter().any(|(_, other)| other.is_written_at(place));
-        let maps = fs::read_to_string(folder.join("maps")).unwrap_or_default();
-        let mapped: Vec<u64> = maps.lines().filter_map(mapped_inode).collect();
+        let mapped = mapped_inodes(process.pid);
         let mut held: Vec<(SlotFile, File)> = Vec::new();
         // Only what is locked is opened, and so a file in memory or on a device: others may be in mounts that do not
         // answer.
@@ -109,6 +109,15 @@ impl HeldSlots {
         let path = |file: &File| Path::new(DESCRIPTORS).join(file.as_raw_fd().to_string());
         self.0.iter().map(path).collect()
     }
+}
+
+/// The inodes of what a process has mapped; none where that is not told in time.
+fn mapped_inodes(pid: u32) -> Vec<u64> {
+    let maps = in_time::each(vec![pid], |pid| in_time::read(pid, "maps"));
+    let inodes = |(_, maps): (u32, Vec<u8>)| -> Vec<u64> {
+        String::from_utf8_lossy(&maps).lines().filter_map(mapped_inode).collect()
+    };
+    maps.into_iter().flat_map(inodes).collect()
 }
 
 /// The inode of a line like `7f00-7f80 rw-s 00000000 00:1b 9 /dev/shm/slot`, which is 0 where there is no file.

@@ -8,6 +8,7 @@ pub(crate) mod elsewhere;
 pub(crate) mod facts;
 pub(crate) mod held_slots;
 pub(crate) mod holder;
+pub(crate) mod in_time;
 pub(crate) mod offered;
 pub(crate) mod patience;
 pub(crate) mod servers;

@@ -15,6 +15,7 @@ use novale_posix::SET_ID;
 
 use crate::holders::facts::{Facts, pid_namespace};
 use crate::holders::holder::Process;
+use crate::holders::in_time;
 
 /// How the FUSE device's name ends.
 const DEVICE: &[u8] = b"/fuse";
@@ -63,24 +64,31 @@ pub(crate) fn server_of(mount: &MountEntry, facts: Option<&Facts>) -> Option<Pro
 /// The daemon of the caller's that was started to mount on a directory, whether or not it is mounted
 /// there now.
 pub(crate) fn started_for(target: &Path) -> Option<Process> {
-    let is_mine = |pid: &u32| is_callers(Path::new(&format!("/proc/{pid}")));
-    processes().filter(is_mine).find_map(|pid| {
-        let process = Process::of(pid)?;
-        let words = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
-        let words: Vec<&[u8]> = words.split(|byte| *byte == 0).collect();
-        // The last word is followed by a zero too.
-        let (dir, is_one) = match words.as_slice() {
-            // While it closes the pool it has the FUSE device no more.
-            [_, b"mount", .., dir, _] => (dir, words.iter().any(|word| SERVING.contains(word))),
-            // What it becomes to take out a slot that was emptied.
-            [_, b"slot", b"finish", b"--of", dir, ..] => (dir, true),
-            _ => return None,
-        };
-        let here = fs::read_link(format!("/proc/{pid}/cwd")).ok()?;
-        let dir = here.join(OsStr::from_bytes(dir));
-        let named = fs::read(format!("/proc/{pid}/comm")).is_ok_and(|name| name == NAME);
-        (dir == target && is_one && named).then_some(process)
-    })
+    let is_one = |pid: &u32| is_named(*pid) && is_callers(Path::new(&format!("/proc/{pid}")));
+    let found: Vec<Process> = processes().filter(is_one).filter_map(Process::of).collect();
+    let numbers = found.iter().map(|process| process.pid).collect();
+    let lines = in_time::each(numbers, |pid| in_time::read(pid, "cmdline"));
+    let it = lines.into_iter().find(|(pid, line)| mounts_on(*pid, line, target))?.0;
+    found.into_iter().find(|process| process.pid == it)
+}
+
+fn is_named(pid: u32) -> bool {
+    fs::read(format!("/proc/{pid}/comm")).is_ok_and(|name| name == NAME)
+}
+
+/// Whether a process was started to mount on a directory, by its command line.
+fn mounts_on(pid: u32, line: &[u8], target: &Path) -> bool {
+    let words: Vec<&[u8]> = line.split(|byte| *byte == 0).collect();
+    // The last word is followed by a zero too.
+    let (dir, is_one) = match words.as_slice() {
+        // While it closes the pool it has the FUSE device no more.
+        [_, b"mount", .., dir, _] => (dir, words.iter().any(|word| SERVING.contains(word))),
+        // What it becomes to take out a slot that was emptied.
+        [_, b"slot", b"finish", b"--of", dir, ..] => (dir, true),
+        _ => return false,
+    };
+    let here = fs::read_link(format!("/proc/{pid}/cwd"));
+    is_one && here.is_ok_and(|here| here.join(OsStr::from_bytes(dir)) == target)
 }
 
 /// The numbers of all processes that can be seen.

@@ -1,23 +1,27 @@
 //! Programs that have something of a mount open, which keep it from being unmounted. No path of the mount is looked
 //! at: its daemon may not answer.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
 use novale_fuse::MountEntry;
 
 use crate::base::out::on_one_line;
+use crate::holders::in_time;
 use crate::holders::servers::processes;
 
 /// Programs that are named.
 const SHOWN_MAX: usize = 5;
 /// Words of a command of this program that say what it does: `slot status`.
 const WORDS: usize = 2;
+/// What it calls itself.
+const OWN_NAME: &str = "novale";
 
 /// The programs that keep a mount busy, in words, as far as the caller may look into them; none where none is seen.
 pub(crate) fn shown(mount: &MountEntry) -> Option<String> {
-    let users: Vec<u32> = processes().filter(|pid| uses(*pid, mount)).collect();
-    let mut words: Vec<String> = users.iter().take(SHOWN_MAX).map(|pid| name(*pid)).collect();
+    let users = users(mount);
+    let mut words = names(users.iter().take(SHOWN_MAX).copied().collect());
     if users.len() > SHOWN_MAX {
         words.push(format!("{} more", users.len() - SHOWN_MAX));
     }
@@ -25,13 +29,24 @@ pub(crate) fn shown(mount: &MountEntry) -> Option<String> {
     (!words.is_empty()).then(|| format!("{many} {}", words.join(", ")))
 }
 
-fn uses(pid: u32, mount: &MountEntry) -> bool {
+fn users(mount: &MountEntry) -> Vec<u32> {
+    let (mut users, others): (Vec<u32>, Vec<u32>) =
+        processes().partition(|pid| has_open(*pid, mount));
+    let device = mount.device;
+    let mapped = in_time::each(others, move |pid| {
+        maps(&String::from_utf8_lossy(&in_time::read(pid, "maps")), device)
+    });
+    users.extend(mapped.into_iter().filter(|(_, maps)| *maps).map(|(pid, _)| pid));
+    users.sort_unstable();
+    users
+}
+
+fn has_open(pid: u32, mount: &MountEntry) -> bool {
     let leads_in = |link: &Path| fs::read_link(link).is_ok_and(|to| to.starts_with(&mount.target));
     let of = |name: &str| Path::new("/proc").join(pid.to_string()).join(name);
     let open = fs::read_dir(of("fd")).into_iter().flatten().flatten();
     ["cwd", "root"].iter().any(|name| leads_in(&of(name)))
         || open.into_iter().any(|descriptor| leads_in(&descriptor.path()))
-        || maps(&fs::read_to_string(of("maps")).unwrap_or_default(), mount.device)
 }
 
 /// Whether a file of a device is mapped, by lines like `7f00-7f10 rw-s 00000000 00:35 17 /mnt/file`.
@@ -50,14 +65,19 @@ fn name_of(pid: u32) -> String {
     String::from_utf8_lossy(name.strip_suffix(b"\n").unwrap_or(&name)).into_owned()
 }
 
-/// Number and name; of this program also which of its commands it is.
-fn name(pid: u32) -> String {
-    let comm = name_of(pid);
-    let comm = comm.as_str();
-    let line = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    let command = line.split('\0').skip(1).take(WORDS).filter(|_| comm == "novale");
-    let words: Vec<&str> = [comm].into_iter().chain(command).collect();
-    format!("{pid} ({})", on_one_line(&words.join(" ")))
+/// Numbers and names; of this program also which of its commands it is, where that is told in time.
+fn names(processes: Vec<u32>) -> Vec<String> {
+    let names: Vec<(u32, String)> = processes.into_iter().map(|pid| (pid, name_of(pid))).collect();
+    let own = names.iter().filter(|(_, name)| name == OWN_NAME).map(|(pid, _)| *pid).collect();
+    let lines: BTreeMap<u32, Vec<u8>> =
+        in_time::each(own, |pid| in_time::read(pid, "cmdline")).into_iter().collect();
+    let name = |(pid, name): (u32, String)| {
+        let line = String::from_utf8_lossy(lines.get(&pid).map_or(&[][..], Vec::as_slice));
+        let command = line.split('\0').skip(1).take(WORDS);
+        let words: Vec<&str> = [name.as_str()].into_iter().chain(command).collect();
+        format!("{pid} ({})", on_one_line(&words.join(" ")))
+    };
+    names.into_iter().map(name).collect()
 }
 
 #[cfg(test)]
