@@ -8,7 +8,7 @@
 mod support;
 
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
@@ -118,4 +118,26 @@ fn one_that_keeps_the_lock_of_its_memory() {
     for dir in [scratch.dir(), stuck.dir()] {
         novale(&["umount", &dir]).ok();
     }
+}
+
+/// A look at the file that a process runs asked the daemon of its mount.
+#[test]
+fn one_whose_file_is_in_a_mount_that_does_not_answer() {
+    let Some(stuck) = Scratch::for_mount("one_whose_file_is_in_a_mount") else { return };
+    let _alone = alone();
+    let (slot, empty, called) = (stuck.pool(), Scratch::new(), stuck.in_dir("novale"));
+    novale(&["mount", "-o", "direct", &slot, &stuck.dir()]).ok();
+    // Not by this process, which others that it starts would have the copy open from.
+    let mut copy = Command::new("sh");
+    copy.args(["-c", "cp \"$(command -v cat)\" \"$0\""]).arg(&called);
+    assert!(copy.status().unwrap().success());
+    let cat = Command::new(&called).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+    let mut cat = Killed(cat.unwrap());
+    cat.tell();
+    cat.0.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+    let stopped = Stopped::daemon_of(&slot);
+    umount(&empty.dir()).refused(1, &["is not a Novale mount"]);
+    drop(stopped);
+    drop(cat);
+    novale(&["umount", &stuck.dir()]).ok();
 }

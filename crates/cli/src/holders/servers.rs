@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use novale_fuse::MountEntry;
 use novale_posix::SET_ID;
+use rustix::fs::{AtFlags, StatxFlags};
 
 use crate::holders::facts::{Facts, pid_namespace};
 use crate::holders::holder::Process;
@@ -106,8 +107,14 @@ pub(crate) fn is_callers(process: &Path) -> bool {
     // Real, effective, saved, and that for files.
     let users = status.lines().find_map(|line| line.strip_prefix("Uid:"));
     let users = users.map(|users| users.split_whitespace().map(str::parse::<u32>));
-    users.is_some_and(|mut users| users.all(|user| user == Ok(me)))
-        && fs::metadata(process.join("exe")).is_ok_and(|exe| exe.mode() & SET_ID == 0)
+    users.is_some_and(|mut users| users.all(|user| user == Ok(me))) && has_no_set_id(process)
+}
+
+/// By what the kernel has of the program's file, which may be in a mount that does not answer.
+fn has_no_set_id(process: &Path) -> bool {
+    let flags = AtFlags::STATX_DONT_SYNC;
+    let exe = rustix::fs::statx(rustix::fs::CWD, process.join("exe"), flags, StatxFlags::MODE);
+    exe.is_ok_and(|exe| u32::from(exe.stx_mode) & SET_ID == 0)
 }
 
 fn user_of(pid: u32) -> Option<u32> {
