@@ -184,13 +184,25 @@ fn has_no_thread_left(pid: u32) -> bool {
 }
 
 /// Whether a process has memory, as far as the kernel says: not one that has ended, whether somebody has waited for it
-/// or not, nor one whose first thread has. Nothing is read: there is nothing at that address, and who may not read
-/// others' memory is told so of those alone that have any.
+/// or not, nor one whose first thread has. Who may look into it is told by a move of no page, which waits for nothing; to
+/// read waits for the lock of its memory, which it may keep while it waits for the caller here.
 fn has_memory(pid: u32) -> bool {
+    let (pid, none) = (i32::try_from(pid).unwrap_or(-1), std::ptr::null::<u8>());
+    // SAFETY: there are no pages, of which nothing is read or written.
+    let moved = unsafe { libc::syscall(libc::SYS_move_pages, pid, 0_usize, none, none, none, 0) };
+    match io::Error::last_os_error().raw_os_error() {
+        _ if moved == 0 => true,
+        Some(libc::ESRCH | libc::EINVAL) => false,
+        _ => can_be_refused(pid),
+    }
+}
+
+/// The same for who may not look into it, and is told so of those alone that have any. Nothing is read: there is nothing
+/// at that address.
+fn can_be_refused(pid: i32) -> bool {
     let mut byte = 0_u8;
     let own = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
     let nothing = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 1 };
-    let pid = i32::try_from(pid).unwrap_or(-1);
     // SAFETY: the byte and both vectors live here.
     let read = unsafe { libc::process_vm_readv(pid, &raw const own, 1, &raw const nothing, 1, 0) };
     read >= 0 || io::Error::last_os_error().raw_os_error() != Some(libc::ESRCH)
