@@ -175,9 +175,9 @@ impl Late {
     }
 
     /// Ends one that the caller has done.
-    pub(crate) fn end(&self, now: Now, written: Reply<usize>) {
+    pub(crate) fn end(&self, Now(id): Now, written: Reply<usize>) {
         let mut state = locked(&self.state);
-        let Some(running) = state.running.remove(&now.0) else { return };
+        let Some(running) = state.running.remove(&id) else { return };
         if running.is_answered {
             if let Some(file) = state.files.get_mut(&running.ino.get()) {
                 file.running -= 1;
