@@ -277,6 +277,64 @@ fn no_file_that_a_link_leads_to_is_given_to_a_pools_owner() {
     assert!(fs::symlink_metadata(&new).unwrap().is_symlink(), "and so is the link");
 }
 
+/// Whoever had made a file with the arena's name kept root from these commands, of a pool that nobody had open: it was said
+/// to be another user's.
+#[test]
+fn names_that_others_have_taken_keep_nobody_from_a_pool_that_is_not_in_use() {
+    let scratch = Scratch::new();
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let [a, b, c, d] = ["a", "b", "c", "d"].map(|name| scratch.slot(name));
+    novale(&["mkfs", "--size", "16M", "--quiet", &a, &b]).ok();
+    let pool = novale_posix::Pool::open(&[&a, &b]).unwrap();
+    let arena = arenas(&a).remove(0);
+    pool.close().unwrap();
+    assert!(as_nobody(&format!("touch {}", arena.display())).status.success());
+    let look = |other: &str| {
+        novale(&["slot", "status", &a, other]).ok();
+        novale(&["wear", &a, other]).ok();
+        novale(&["stats", &a, other]).refused(1, &["nobody has the pool open"]);
+    };
+    look(&b);
+    novale(&["slot", "add", "--size", "16M", &c, &a, &b]).ok();
+    novale(&["slot", "remove", &c, &a, &b]).ok();
+    fs::remove_file(&c).unwrap();
+    novale(&["slot", "replace", "--size", "16M", &b, &c, &a]).ok();
+    fs::remove_file(&c).unwrap();
+    novale(&["slot", "replace", "--lost", "--size", "16M", &c, &d, &a]).ok();
+    assert_eq!(fs::metadata(&arena).unwrap().uid(), NOBODY);
+    // What is this user's and no arena goes with the next opening.
+    fs::remove_file(&arena).unwrap();
+    fs::write(&arena, "").unwrap();
+    fs::set_permissions(&arena, fs::Permissions::from_mode(0o600)).unwrap();
+    look(&d);
+    fs::remove_file(&arena).unwrap();
+
+    // In use by that user.
+    fs::set_permissions(Path::new(&a).parent().unwrap(), fs::Permissions::from_mode(0o755))
+        .unwrap();
+    std::os::unix::fs::chown(&a, Some(NOBODY), None).unwrap();
+    let script = format!("touch {}; exec flock -s {a} sh -c 'echo; read go'", arena.display());
+    let mut user = Command::new("sh");
+    user.args(["-c", &script]).uid(NOBODY).gid(NOBODY).stdin(Stdio::piped());
+    let mut user = user.stdout(Stdio::piped()).spawn().unwrap();
+    user.stdout.take().unwrap().read_exact(&mut [0]).unwrap();
+    let holder = format!("a is in use by process {} (flock), another user's", user.id());
+    let commands = [
+        &["slot", "status", &a, &d][..],
+        &["wear", &a, &d],
+        &["stats", &a, &d],
+        &["slot", "add", "--size", "16M", &c, &a, &d],
+    ];
+    for command in commands {
+        novale(command).refused(1, &[&holder]);
+    }
+    drop(user.stdin.take());
+    user.wait().unwrap();
+    fs::remove_file(&arena).unwrap();
+}
+
 #[test]
 fn names_that_others_have_taken_keep_nobody_from_sharing_a_pool() {
     let Some(scratch) = Scratch::for_mount("names_that_others_have_taken") else { return };

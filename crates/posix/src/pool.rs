@@ -25,7 +25,8 @@ fn patiently<T>(mut open: impl FnMut() -> Result<T, JoinError>) -> Result<T, Joi
         let opened = open();
         let tries_max = match &opened {
             Err(JoinError::NotOpen | JoinError::Changing) => CLOSING_TRIES,
-            Err(JoinError::NotShared { .. }) => ALONE_TRIES,
+            // Or a name that another user has taken, while the own arena is gone or not there yet.
+            Err(JoinError::NotShared { .. } | JoinError::Foreign { .. }) => ALONE_TRIES,
             Ok(_) | Err(_) => 0,
         };
         if tries >= tries_max {
@@ -114,5 +115,22 @@ impl Drop for Pool {
         if !self.left {
             self.leave().unwrap_or_default();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{JoinError, patiently};
+
+    /// Who opened the pool while its last user left it was refused, where another user had taken the arena's name.
+    #[test]
+    fn a_name_that_another_user_has_is_looked_at_again() {
+        let mut tries = 0;
+        let opened = patiently(|| {
+            tries += 1;
+            let foreign = JoinError::Foreign { path: "/arena".into() };
+            if tries < 3 { Err(foreign) } else { Ok(tries) }
+        });
+        assert_eq!(opened.unwrap(), 3);
     }
 }

@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 use anyhow::{Result, bail};
 use novale_core::{Buffering, Written, buffer_use_of, counted, emulated, live_clients};
 use novale_pm::{Counters, Purpose};
-use novale_posix::join::JoinError;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use serde::Serialize;
@@ -16,6 +15,7 @@ use uuid::Uuid;
 
 use crate::base::args::StatsArgs;
 use crate::base::size::show_size;
+use crate::holders::holder;
 use crate::holders::patience::patiently_by;
 use crate::pools::slots::{self, Found};
 
@@ -90,14 +90,8 @@ struct Stored {
 
 pub(crate) fn run(args: &StatsArgs) -> Result<()> {
     let found = patiently_by(&args.slots, slots::find)?;
-    let arena = match found.arena()?.open() {
-        Err(JoinError::NotOpen) => {
-            bail!(
-                "{}: nobody has the pool open: its counts went with it",
-                slots::shown(&found.paths)
-            )
-        }
-        arena => arena?,
+    let Some(arena) = holder::arena_in_use(&found)? else {
+        bail!("{}: nobody has the pool open: its counts went with it", slots::shown(&found.paths));
     };
     let buffer = |counters: &Counters| -> Result<Option<BufferStats>> {
         let usage = buffer_use_of(&arena)?;

@@ -8,7 +8,6 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context, Result, bail};
 use novale_core::{OpenOptions, live_clients, live_wear, saved_wear};
 use novale_pm::PmOptions;
-use novale_posix::join::JoinError;
 use plotters::prelude::*;
 use serde::Serialize;
 use uuid::Uuid;
@@ -16,6 +15,7 @@ use uuid::Uuid;
 use crate::base::args::WearArgs;
 use crate::base::size::show_size;
 use crate::commands::stats::is_unheard;
+use crate::holders::holder;
 use crate::holders::patience::patiently_by;
 use crate::pools::slots::{self, Found, page_bytes};
 
@@ -108,12 +108,8 @@ fn age(found: &Found) -> Duration {
 
 /// Lines that reached each slot, and how the slots are used where the pool is open.
 fn lines_now(found: &Found) -> Result<(Vec<u64>, Option<&'static str>)> {
-    let arena = match found.arena()?.open() {
-        Ok(arena) => Some(arena).filter(|arena| !live_clients(arena).is_empty()),
-        Err(JoinError::NotOpen) => None,
-        Err(error) => return Err(error.into()),
-    };
-    if let Some(arena) = arena
+    let arena = holder::arena_in_use(found)?;
+    if let Some(arena) = arena.filter(|arena| !live_clients(arena).is_empty())
         && let Some(lines) = live_wear(&arena, &found.info)?
     {
         return Ok((lines, Some(OpenOptions::of_arena(&arena).placement.name())));

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
+use novale_arena::Arena;
 use novale_fuse::{KIND, MountEntry, MountTable};
 use novale_posix::join::{JoinError, Joined};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -24,7 +25,7 @@ use crate::holders::ask;
 use crate::holders::facts::SlotFile;
 use crate::holders::{servers, users};
 use crate::pools::locked::PoolLock;
-use crate::pools::slots::split_source;
+use crate::pools::slots::{Found, split_source};
 
 /// How long a daemon that no longer serves a mount is given to close its pool.
 pub(crate) const CLOSING_MAX: Duration = Duration::from_secs(10);
@@ -60,6 +61,11 @@ impl Process {
         pidfd_send_signal(&self.handle, Signal::TERM).context("SIGTERM")
     }
 
+    /// Whether it is another user's, as far as that can be seen.
+    fn is_anothers(&self) -> bool {
+        servers::user_of(self.pid).is_some_and(|user| user != rustix::process::geteuid().as_raw())
+    }
+
     /// The program's name and number, for messages.
     pub(crate) fn shown(&self) -> String {
         format!("process {}", users::with_name(self.pid))
@@ -70,6 +76,36 @@ impl Process {
 pub(crate) fn lock(slots: &[PathBuf]) -> Result<PoolLock> {
     let lock = |slot: &PathBuf| Ok((slot.clone(), lock_slot(slot)?));
     Ok(PoolLock::new(slots.iter().map(lock).collect::<Result<_>>()?))
+}
+
+/// The arena of those who have a pool open; none where nobody has.
+///
+/// A file that this user cannot use as one does not say that somebody has: anybody may make one. As for who opens the
+/// pool, the slots' locks say it then. That of the first one is taken for a moment, or waited for as [`lock`] does.
+pub(crate) fn arena_in_use(found: &Found) -> Result<Option<Arena>> {
+    let name = found.arena()?;
+    let refused = match name.open() {
+        Ok(arena) => return Ok(Some(arena)),
+        Err(JoinError::NotOpen) => return Ok(None),
+        Err(error) => error,
+    };
+    let first = found.paths.first().context("a pool has a slot")?;
+    let locked = lock(std::slice::from_ref(first));
+    // One who was opening it then may have made it since.
+    match (name.usable()?, locked, refused) {
+        (Some(arena), ..) => Ok(Some(arena)),
+        // What another build or container has left goes with a mount, which says so.
+        (None, Ok(_), _) if !name.is_unreadable() => Ok(None),
+        (None, Err(in_use), refused @ JoinError::Foreign { .. }) => match holder(first) {
+            Some(holder) if holder.is_anothers() => Err(anyhow!(
+                "{} is in use by {}, another user's: make this call as that user, or when nobody has the pool open",
+                first.display(),
+                holder.shown()
+            )),
+            _ => Err(anyhow!("{refused}; {in_use}")),
+        },
+        (None, _, refused) => Err(refused.into()),
+    }
 }
 
 /// Opens a pool or joins those who have it open, waiting for one who is just closing it.
@@ -83,12 +119,20 @@ pub(crate) fn while_closing(
         let refused = match open() {
             // The last one removes what others join by before it lets go of the slots.
             Err(
-                error @ (JoinError::NotOpen | JoinError::Changing | JoinError::NotShared { .. }),
+                error @ (JoinError::NotOpen
+                | JoinError::Changing
+                | JoinError::NotShared { .. }
+                | JoinError::Foreign { .. }),
             ) => error,
             done => return done.with_context(|| crate::pools::slots::shown(slots)),
         };
         let first = slots.first().context("a pool has a slot")?;
         let holder = holder(first);
+        // Else another user has taken the name, and this user's own arena is not there yet, or not any more.
+        let is_anothers = || holder.as_ref().map_or_else(|| is_held(first), Process::is_anothers);
+        if matches!(refused, JoinError::Foreign { .. }) && is_anothers() {
+            return Err(refused).with_context(|| crate::pools::slots::shown(slots));
+        }
         let closes = matches!(refused, JoinError::Changing) || mounts_of(first)?.is_empty();
         if Instant::now() >= deadline || !closes && was_mounted {
             return Err(in_use(first, holder.as_ref()));
@@ -137,7 +181,8 @@ fn lock_slot(slot: &Path) -> Result<File> {
         return Ok(file);
     }
     let error = in_use(slot, holder.as_ref());
-    Err(if shared { anyhow!("{error}, or mount it beside them with -o direct") } else { error })
+    let can_join = shared && !holder.as_ref().is_some_and(Process::is_anothers);
+    Err(if can_join { anyhow!("{error}, or mount it beside them with -o direct") } else { error })
 }
 
 /// Waits for one who closes the pool to end. One who opens it goes on to have it, once it has mounted it.
@@ -186,7 +231,8 @@ fn take(slot: &Path, file: &File) -> Result<bool> {
 }
 
 fn in_use(slot: &Path, holder: Option<&Process>) -> anyhow::Error {
-    let by = holder.map_or_else(|| "another process".to_owned(), Process::shown);
+    let whose = if holder.is_some_and(Process::is_anothers) { ", another user's" } else { "" };
+    let by = holder.map_or_else(|| "another process".to_owned(), Process::shown) + whose;
     let mounted = mounts_of(slot).unwrap_or_default();
     match mounted.first() {
         Some(mount) => {
@@ -323,8 +369,14 @@ mod tests {
     fn who_comes_as_the_last_one_leaves_tries_again() {
         let slot = tempfile::NamedTempFile::new().unwrap();
         let path = slot.path().to_owned();
-        let mut refusals = vec![JoinError::Foreign { path: path.clone() }, JoinError::NotOpen];
+        let [foreign, last] = [path.clone(), path.clone()];
+        let mut refusals = vec![
+            JoinError::LeftToWrite { path: last },
+            // A name that another user has taken, where the own arena is gone.
+            JoinError::Foreign { path: foreign },
+            JoinError::NotOpen,
+        ];
         let refused = while_closing(&[path], || Err(refusals.pop().unwrap())).unwrap_err();
-        assert!(matches!(refused.downcast(), Ok(JoinError::Foreign { .. })));
+        assert!(matches!(refused.downcast(), Ok(JoinError::LeftToWrite { .. })));
     }
 }

@@ -117,7 +117,8 @@ fn has_no_set_id(process: &Path) -> bool {
     exe.is_ok_and(|exe| u32::from(exe.stx_mode) & SET_ID == 0)
 }
 
-fn user_of(pid: u32) -> Option<u32> {
+/// The user whose a process is, as `/proc` shows it: root's where nobody may look into it.
+pub(crate) fn user_of(pid: u32) -> Option<u32> {
     Some(fs::metadata(format!("/proc/{pid}")).ok()?.uid())
 }
 

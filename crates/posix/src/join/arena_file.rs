@@ -177,7 +177,10 @@ impl ArenaFile {
 
     /// The arena, if there is one that this program can ever use. What keeps it from that only now (no
     /// memory, no descriptor) is an error: such an arena may have what is nowhere else.
-    fn usable(&self) -> Result<Option<Arena>, JoinError> {
+    ///
+    /// # Errors
+    /// What keeps it from being opened just now.
+    pub fn usable(&self) -> Result<Option<Arena>, JoinError> {
         use ArenaError::{BadSize, NotArena, OtherBuild, OtherNamespace, OtherPool, Poisoned};
         match self.open() {
             Ok(arena) => Ok(Some(arena)),

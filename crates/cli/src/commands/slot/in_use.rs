@@ -15,7 +15,6 @@ use novale_core::{
     wait_for_slots, withdraw_slot_ask,
 };
 use novale_fuse::{KIND, MountEntry, MountTable};
-use novale_posix::join::JoinError;
 use novale_posix::slots as changing;
 use rustix::fs::{FlockOperation, flock};
 use serde::Serialize;
@@ -64,13 +63,9 @@ pub(super) fn find(pool: &[PathBuf]) -> Result<Option<Mounted>> {
 
 /// The arena of a pool that a mount serves.
 fn served(found: &Found) -> Result<Option<Arena>> {
-    let arena = match found.arena()?.open() {
-        Ok(arena) => arena,
-        Err(JoinError::NotOpen) => return Ok(None),
-        Err(error) => return Err(error.into()),
-    };
-    let is_served = mounts_served(&arena).any(|(client, _)| !arena.is_dead_client(&client));
-    Ok(is_served.then_some(arena))
+    let is_served =
+        |arena: &Arena| mounts_served(arena).any(|(client, _)| !arena.is_dead_client(&client));
+    Ok(holder::arena_in_use(found)?.filter(is_served))
 }
 
 /// Refuses a pool of which a slot has failed under its mount.

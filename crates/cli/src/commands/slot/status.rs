@@ -6,7 +6,6 @@ use novale_core::{
     saved_free, saved_wear, slots_asked,
 };
 use novale_pm::PmOptions;
-use novale_posix::join::JoinError;
 use serde::Serialize;
 use uuid::Uuid;
 
@@ -15,6 +14,7 @@ use crate::base::size::show_size;
 use crate::commands::slot::in_use::{pace_of, pages_left};
 use crate::commands::slot::mapped::{self, WaitedFor};
 use crate::commands::slot::named;
+use crate::holders::holder;
 use crate::holders::patience::patiently;
 use crate::pools::memory;
 use crate::pools::remaining::{self, SlotState};
@@ -141,12 +141,8 @@ pub(crate) fn run(args: &SlotStatusArgs) -> Result<()> {
 }
 
 fn known(found: &Found) -> Result<Known> {
-    let arena = match found.arena()?.open() {
-        Ok(arena) => Some(arena).filter(|arena| !live_clients(arena).is_empty()),
-        Err(JoinError::NotOpen) => None,
-        Err(error) => return Err(error.into()),
-    };
-    if let Some(arena) = arena {
+    let arena = holder::arena_in_use(found)?;
+    if let Some(arena) = arena.filter(|arena| !live_clients(arena).is_empty()) {
         let emptying = slots_asked(&arena, None);
         let waits = emptying.mapped > 0 && found.info.slots.iter().any(|slot| slot.is_leaving);
         return Ok(Known {
