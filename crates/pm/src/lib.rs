@@ -12,6 +12,7 @@
 //! - `device` emulates slower memories.
 //! - `window` shows pieces of it to a program that stores itself.
 //! - `slot` opens files, DAX files and DAX devices; `cpu` has the instructions.
+//! - `given` has what a process inherits, for who handles faults in slots and starts programs.
 //!
 //! Called by `core` (everything), `lab` (records through [`Observer`]) and `bench`. Never here:
 //! what the bytes mean, locks, errno, threads of its own.
@@ -35,6 +36,7 @@ mod device;
 mod error;
 #[cfg(test)]
 mod execution_tests;
+mod given;
 mod load;
 mod observer;
 mod options;
@@ -50,6 +52,9 @@ pub use counters::{ASKED_KINDS, Asked, CountSource, CountWords, Counters, Purpos
 pub use cpu::WriteBackKind;
 pub use device::{Bandwidth, Device, DeviceError, MODEL_WORDS, Model};
 pub use error::{OutOfRange, PmError};
+pub use given::{
+    exec_as_given, is_ignored, keep_ended_children, note_given, spawn_as_given, unblock,
+};
 pub use observer::{Both, Observer, StoreEvent, StoreKind};
 pub use options::{PmOptions, SlotKind, SlotLock, SlotMemory, SlotSpec};
 pub use pm::{Pm, SPARE_SLOTS};

@@ -2,6 +2,7 @@
 //! is told that it was lost.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test panics")]
+#![allow(unsafe_code, reason = "a thread of a test blocks a signal")]
 
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
@@ -71,6 +72,28 @@ fn a_store_to_a_slot_that_was_cut_is_counted_as_lost() {
     pm.fence(word(1)).end();
     assert_ne!(pm.health(), failed);
     assert_eq!(pm.load_u64(PmAddr::new(0, 64)), Ok(5));
+}
+
+/// A process that was started with SIGBUS blocked was ended by the kernel.
+#[test]
+fn a_thread_that_had_faults_blocked_goes_on() {
+    let ran = std::thread::spawn(|| {
+        let dir = tempfile::tempdir().unwrap();
+        // SAFETY: all bits zero are a value of it.
+        let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
+        // SAFETY: it lives here.
+        unsafe { libc::sigaddset(&raw mut set, libc::SIGBUS) };
+        // SAFETY: as above.
+        unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
+        let pm = open(dir.path());
+        cut(dir.path(), 0);
+        // A thread that it starts.
+        std::thread::scope(|threads| {
+            threads.spawn(|| _ = pm.load_u64(PmAddr::new(1, 0)));
+        });
+        assert_eq!(pm.health().failed, 0b10);
+    });
+    ran.join().unwrap();
 }
 
 /// What was put in the place of a page was as long as other files' pages are, which the kernel refuses: the

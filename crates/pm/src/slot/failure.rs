@@ -11,7 +11,6 @@
 
 use std::cell::Cell;
 use std::io;
-use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64};
@@ -21,6 +20,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 
 use super::places::Places;
 use crate::counters::SLOTS_MAX;
+use crate::given::{disposition, unblock};
 use crate::{PAGE, to_usize};
 
 thread_local! {
@@ -225,12 +225,16 @@ static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 /// handler that there was. A handler that the process sets later takes the place of this one, and should call
 /// [`slot_failed_at`].
 ///
+/// The calling thread blocks SIGBUS no more, nor do those that it starts from then on: the kernel ends a process at a
+/// fault whose signal is blocked, and a mask is inherited from who starts a program.
+///
 /// # Errors
 /// Those of `sigaction`.
 pub fn survive_failing_slots() -> io::Result<()> {
     static ONCE: Once = Once::new();
     let mut result = Ok(());
     ONCE.call_once(|| result = install());
+    unblock(&[libc::SIGBUS]);
     result
 }
 
@@ -274,13 +278,7 @@ fn end_if_asked(at: usize) {
 }
 
 fn install() -> io::Result<()> {
-    let mut before = MaybeUninit::<libc::sigaction>::uninit();
-    // SAFETY: asks only; the kernel fills in what there was.
-    if unsafe { libc::sigaction(libc::SIGBUS, ptr::null(), before.as_mut_ptr()) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: it was filled in.
-    let mut action = unsafe { before.assume_init() };
+    let mut action = disposition(libc::SIGBUS)?;
     // Before the handler can run.
     let before = *BEFORE.get_or_init(|| action);
     action.sa_sigaction = on_fault as *const () as usize;
