@@ -38,7 +38,10 @@ use crate::mounts::{helper, mount, umount};
 /// The name under which mount(8) calls.
 const HELPER_NAME: &str = "mount.fuse.novale";
 
+novale_pm::note_what_is_given!();
+
 fn main() -> ExitCode {
+    novale_pm::keep_ended_children();
     let called = std::env::args_os().next().unwrap_or_default();
     if Path::new(&called).file_name() == Some(OsStr::new(HELPER_NAME)) {
         return helper::main();

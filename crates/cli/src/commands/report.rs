@@ -42,8 +42,13 @@ pub(crate) fn run(mut command: Command, to: &Path) -> Result<io::Result<ExitCode
     let memory = memory().context("memory for the report")?;
     let path = format!("/proc/{}/fd/{}", std::process::id(), memory.as_raw_fd());
     command.env(VARIABLE, path);
-    let signals = Signals::new(HANDED_ON.iter().chain(&OF_TERMINAL)).context("signals")?;
-    let mut child = match command.spawn() {
+    // What is ignored stays so, here and in the program.
+    let mut caught = HANDED_ON.into_iter().chain(OF_TERMINAL).collect::<Vec<_>>();
+    caught.retain(|signal| !novale_pm::is_ignored(*signal));
+    let signals = Signals::new(caught).context("signals")?;
+    // What the program has blocked waits there.
+    novale_pm::unblock(&HANDED_ON);
+    let mut child = match novale_pm::spawn_as_given(&mut command) {
         Ok(child) => child,
         Err(error) => return Ok(Err(error)),
     };

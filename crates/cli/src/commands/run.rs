@@ -10,7 +10,6 @@ mod cache;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
@@ -122,7 +121,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
             Err(error) => error,
         },
         // It comes back only where there is nothing to run.
-        None => command.exec(),
+        None => novale_pm::exec_as_given(&mut command),
     };
     remark!("novale: {}: {error}", program.display());
     let found = error.kind() != std::io::ErrorKind::NotFound;

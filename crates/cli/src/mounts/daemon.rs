@@ -664,7 +664,11 @@ fn grace_seconds(request: &Request) -> u64 {
 }
 
 fn forward_signals(events: Sender<Event>) -> Result<()> {
-    let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).context("catching signals")?;
+    // Of a daemon that is to outlive its terminal (`nohup`).
+    let hangs_up = Some(SIGHUP).filter(|signal| !novale_pm::is_ignored(*signal));
+    let ending = [SIGINT, SIGTERM].into_iter().chain(hangs_up);
+    let mut signals = Signals::new(ending).context("catching signals")?;
+    novale_pm::unblock(&[SIGHUP, SIGINT, SIGTERM]);
     let forward = move || {
         for _ in signals.forever() {
             if events.send(Event::Signal).is_err() {
