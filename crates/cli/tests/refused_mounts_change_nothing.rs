@@ -94,3 +94,20 @@ fn a_mount_that_is_the_own_root_is_not_unmounted_and_stays_writable() {
     novale(&["umount", &scratch.dir()]).ok();
     assert!(!scratch.is_mounted());
 }
+
+/// What was said to be full was the arena, with a limit that it was far from.
+#[test]
+fn a_mount_without_room_for_its_memory_names_what_is_full() {
+    let Some(scratch) = Scratch::for_mount("a_mount_without_room_for_its_memory") else { return };
+    // Beside the mount point: other pools lie in what is hidden.
+    let pool = Path::new(&scratch.dir()).with_file_name("pool").display().to_string();
+    novale(&["mkfs", "--size", "64M", &pool]).ok();
+    let script = "mount -t tmpfs -o size=64k tmpfs /dev/shm && exec \"$@\"";
+    for how in ["--direct", "--quiet"] {
+        let mut inside = Command::new("unshare");
+        inside.args(["-m", "--propagation", "private", "sh", "-c", script, "sh"]).arg(program());
+        let refused = inside.args(["mount", how, &pool, &scratch.dir()]).output().unwrap();
+        Outcome::of(&refused).refused(1, &["/dev/shm is full", "remount,size="]);
+    }
+    assert!(!scratch.is_mounted());
+}

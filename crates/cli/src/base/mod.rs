@@ -4,6 +4,7 @@
 
 pub(crate) mod args;
 pub(crate) mod buffer;
+pub(crate) mod full;
 pub(crate) mod out;
 pub(crate) mod progress;
 pub(crate) mod size;

@@ -8,6 +8,8 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 
+use crate::base::full;
+
 /// What a shell says of a program that SIGPIPE ended.
 const UNHEARD: u8 = 141;
 
@@ -76,7 +78,8 @@ pub(crate) fn mutter(line: Arguments<'_>) {
     let _unheard = writeln!(io::stderr().lock(), "{}", plain(&line.to_string()));
 }
 
-/// An error with all that led to it, on one line. Some errors say their cause themselves.
+/// An error with all that led to it, and what is full where that is it, on one line. Some errors say their cause
+/// themselves.
 pub(crate) fn in_words(error: &anyhow::Error) -> String {
     let mut words = String::new();
     for cause in error.chain().map(ToString::to_string) {
@@ -86,6 +89,10 @@ pub(crate) fn in_words(error: &anyhow::Error) -> String {
             words.push_str(": ");
             words.push_str(&cause);
         }
+    }
+    if let Some(full) = full::folder_after(error) {
+        words.push_str("; ");
+        words.push_str(&full);
     }
     words
 }

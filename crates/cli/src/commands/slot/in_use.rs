@@ -20,6 +20,7 @@ use rustix::fs::{FlockOperation, flock};
 use serde::Serialize;
 
 use crate::base::args::SlotRemoveArgs;
+use crate::base::full;
 use crate::base::progress::Bar;
 use crate::commands::slot::change::{ComingSlot, tell};
 use crate::holders::able::{self, ComingFile};
@@ -451,7 +452,8 @@ impl Mounted {
                      back: free space, or add a slot first"
                 ),
                 EmptyState::Failed | EmptyState::Refused => {
-                    bail!("slot {slot} {}: the mount's log says why", work.failed())
+                    let full = full::folder().map_or_else(String::new, |full| format!("; {full}"));
+                    bail!("slot {slot} {}: the mount's log says why{full}", work.failed())
                 }
             }
             if live_clients(&self.arena).is_empty() {
