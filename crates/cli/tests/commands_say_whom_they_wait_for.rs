@@ -1,15 +1,21 @@
 //! Promise: a command that goes through a mount whose daemon does not answer says so, goes on waiting, and
-//! does what it was asked for as soon as the daemon goes on.
+//! does what it was asked for as soon as the daemon goes on. `umount` says who keeps the mount in another
+//! namespace.
 
 #![allow(clippy::unwrap_used, reason = "a test panics")]
 
 mod support;
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};
+use std::os::fd::{AsFd, AsRawFd};
 use std::process::{Command, Stdio};
+use std::sync::mpsc::{Sender, channel};
+use std::thread::{self, JoinHandle};
 
-use support::{Scratch, Stopped, alone, novale, program};
+use rustix::mount::{UnmountFlags, mount_bind, unmount};
+use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
+use support::{Scratch, Stopped, alone, facts, novale, program, without_mounts};
 
 #[test]
 fn commands_on_paths_of_a_mount_whose_daemon_is_stopped() {
@@ -50,4 +56,82 @@ fn commands_on_paths_of_a_mount_whose_daemon_is_stopped() {
         assert_eq!(rest, "", "{words:?}");
     }
     novale(&["umount", &scratch.dir()]).ok();
+}
+
+/// Where no process was seen in the namespace umount waited ten minutes, and did not say what for: a user could
+/// make such a one, by a descriptor of it alone.
+#[test]
+fn umount_where_a_namespace_has_the_mount_that_no_process_or_one_thread_alone_is_in() {
+    let Some(scratch) = Scratch::for_mount("umount_where_a_namespace_has_the_mount") else {
+        return;
+    };
+    let _alone = alone();
+    let (slot, dir, bound) = (scratch.pool(), scratch.dir(), scratch.slot("bound"));
+    let me = format!("process {} (", std::process::id());
+    for kept in ["by a descriptor", "by a bind mount", "for a thread"] {
+        novale(&["mount", "--grace", "1", &slot, &dir]).ok();
+        let namespace = namespace_with(&dir);
+        let (by, namespace, thread) = match kept {
+            "by a descriptor" => (["no process is in", &me], Some(namespace), None),
+            "by a bind mount" => {
+                File::create(&bound).unwrap();
+                let opened = format!("/proc/self/fd/{}", namespace.as_raw_fd());
+                mount_bind(opened.as_str(), bound.as_str()).unwrap();
+                drop(namespace);
+                (["no process is in", &bound], None, None)
+            }
+            _ => ([dir.as_str(), &me], None, Some(thread_in(namespace))),
+        };
+        let mut polite = Command::new(program());
+        let mut polite = polite.args(["umount", &dir]).stderr(Stdio::piped()).spawn().unwrap();
+        let mut said = String::new();
+        BufReader::new(polite.stderr.as_mut().unwrap()).read_line(&mut said).unwrap();
+        let ended = novale(&["umount", "--force", &dir]);
+        for word in ["another mount namespace", "umount --force", by[0], by[1]] {
+            assert!(said.contains(word), "{kept}: '{word}' is missing in: {said}");
+        }
+        ended.ok();
+        assert!(polite.wait().unwrap().success());
+        assert_eq!(facts(&slot)["clean"], true);
+        drop(namespace);
+        if let Some((end, thread)) = thread {
+            drop(end);
+            thread.join().unwrap();
+        }
+        if kept == "by a bind mount" {
+            unmount(bound.as_str(), UnmountFlags::empty()).unwrap();
+        }
+    }
+}
+
+/// A mount namespace that no process is in, with this mount of Novale's alone.
+fn namespace_with(dir: &str) -> File {
+    let mut unshare = Command::new("unshare");
+    unshare.args(["-m", "--propagation", "private", "sh", "-c"]);
+    let script = format!("{}; echo has it; exec sleep 60", without_mounts(dir));
+    let mut process = unshare.arg(script).stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(process.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "has it\n");
+    let namespace = File::open(format!("/proc/{}/ns/mnt", process.id())).unwrap();
+    process.kill().unwrap();
+    process.wait().unwrap();
+    namespace
+}
+
+/// A thread that is in a mount namespace until what is returned with it is dropped.
+fn thread_in(namespace: File) -> (Sender<()>, JoinHandle<()>) {
+    let ((end, ended), (enters, entered)) = (channel(), channel());
+    let thread = thread::spawn(move || {
+        // One that shares its root and working directory with others may not enter it.
+        #[allow(deprecated, reason = "only where descriptors are unshared it is not safe")]
+        rustix::thread::unshare(UnshareFlags::FS).unwrap();
+        move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Mount)).unwrap();
+        drop(namespace);
+        enters.send(()).unwrap();
+        // It fails as the other end is dropped.
+        assert!(ended.recv().is_err());
+    });
+    entered.recv().unwrap();
+    (end, thread)
 }

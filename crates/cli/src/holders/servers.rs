@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use novale_fuse::MountEntry;
+use novale_fuse::{MountEntry, MountTable};
 use novale_posix::SET_ID;
 use rustix::fs::{AtFlags, StatxFlags};
 
@@ -25,6 +25,8 @@ const NAME: &[u8] = b"novale\n";
 const SERVING: [&[u8]; 3] = [b"--daemon", b"--foreground", b"-f"];
 /// The line of a descriptor's description that names the mount.
 const CONNECTION: &str = "fuse_connection:";
+/// Where the kernel lists the connections to FUSE servers, by their mounts' device numbers.
+const CONNECTIONS: &str = "/sys/fs/fuse/connections";
 /// Bits of a minor device number in the kernel.
 const MINOR_BITS: u32 = 20;
 
@@ -42,6 +44,23 @@ pub(crate) fn devices_of(pid: u32) -> Vec<(u32, u32)> {
     devices.sort_unstable();
     devices.dedup();
     devices
+}
+
+/// Whether the kernel still has a mount that a process serves, wherever that is mounted.
+pub(crate) fn has_mount(pid: u32, device: (u32, u32)) -> bool {
+    let devices = devices_of(pid);
+    let (serves, is_told) = (devices.contains(&device), !devices.is_empty());
+    // Where the kernel's list of connections can be seen: the process has the device for a moment longer.
+    let table = MountTable::read().ok();
+    let mut lists = table.iter().flat_map(|table| table.of_kind("fusectl"));
+    let list = lists.find(|list| list.target == Path::new(CONNECTIONS));
+    match list {
+        Some(list) => {
+            let number = u64::from(device.0) << MINOR_BITS | u64::from(device.1);
+            (serves || !is_told && is_server(pid)) && list.target.join(number.to_string()).exists()
+        }
+        None => serves,
+    }
 }
 
 /// The process that serves a mount, of the user who made it; `facts` are what its daemon says.

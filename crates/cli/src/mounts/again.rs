@@ -174,7 +174,9 @@ impl Served {
         if process.is_none_or(|process| process.wait(CLOSING_MAX).unwrap_or(false)) {
             return Ok(None);
         }
-        let open = "it was taken away while files are open there (umount --lazy): end the programs that have them";
+        let open = "it was taken away while files are open there (umount --lazy), or is still in another mount \
+                    namespace: end the programs that have them, or cut them off by `novale umount --force` with the \
+                    directory that it was mounted on";
         Ok(Some(open.to_owned()))
     }
 }

@@ -13,7 +13,7 @@ use crate::base::args::UmountArgs;
 use crate::base::out::{shown_path, tell};
 use crate::base::progress::spin;
 use crate::holders::ask::{self, Stuck};
-use crate::holders::elsewhere;
+use crate::holders::elsewhere::{self, Namespaces};
 use crate::holders::facts::Facts;
 use crate::holders::held_slots::HeldSlots;
 use crate::holders::holder::{self, Process};
@@ -278,7 +278,13 @@ impl Daemon {
             return Ok(());
         }
         let pid = self.pid();
-        remark!("novale: {shown}: waiting for process {pid} to close the pool");
+        let is_kept = self.device.is_some_and(|device| servers::has_mount(pid, device));
+        let kept = if is_kept && !self.was_cut {
+            format!(", whose mount is still in use (novale umount --force {shown} ends that)")
+        } else {
+            String::new()
+        };
+        remark!("novale: {shown}: waiting for process {pid} to close the pool{kept}");
         if !spin(what, || self.process.wait(limit))? {
             let seconds = limit.as_secs();
             bail!(
@@ -306,14 +312,10 @@ impl Daemon {
     /// Says that another namespace has the mount, if one has, and gives it some time; true where the
     /// daemon has ended then. It is not waited for any longer, which may be for ever.
     fn ends_elsewhere(&self, target: &Path) -> Result<bool> {
-        let Some(device) = self.device.filter(|_| !self.was_cut) else { return Ok(false) };
-        let copies = elsewhere::copies(device);
-        if copies.is_empty() {
-            return Ok(false);
-        }
-        let (shown, copies) = (shown_path(target), elsewhere::shown(&copies));
+        let Some(who) = self.kept_elsewhere() else { return Ok(false) };
+        let shown = shown_path(target);
         remark!(
-            "novale: {shown} is unmounted, but another mount namespace has the mount too, {copies}: \
+            "novale: {shown} is unmounted, but another mount namespace has the mount too, {who}: \
              waiting {} s for it; novale umount --force {shown} ends it there, and what is open fails",
             ELSEWHERE_MAX.as_secs()
         );
@@ -321,11 +323,30 @@ impl Daemon {
         if spin(what, || self.process.wait(ELSEWHERE_MAX))? {
             return Ok(true);
         }
-        let copies = elsewhere::copies(device);
-        if copies.is_empty() {
-            return Ok(false);
+        let Some(who) = self.kept_elsewhere() else { return Ok(false) };
+        bail!(
+            "{shown}: the pool stays open: another mount namespace still has the mount, {who}; \
+             novale umount --force {shown} ends it there"
+        )
+    }
+
+    /// Who has the mount in another namespace, in words.
+    fn kept_elsewhere(&self) -> Option<String> {
+        let device = self.device.filter(|_| !self.was_cut)?;
+        let namespaces = Namespaces::look();
+        let copies = namespaces.copies(device);
+        if !copies.is_empty() {
+            return Some(elsewhere::shown(&copies));
         }
-        let copies = elsewhere::shown(&copies);
-        bail!("{shown}: the pool stays open: another mount namespace still has the mount, {copies}")
+        if !servers::has_mount(self.pid(), device) {
+            return None;
+        }
+        let keepers = namespaces.keepers();
+        match keepers.shown() {
+            Some(place) => Some(format!("one that no process is in (such a one is {place})")),
+            // Not unmounted by this command: open files may keep what was unmounted lazily.
+            None if self.source.is_none() => None,
+            None => Some("one that no process is seen in".to_owned()),
+        }
     }
 }
