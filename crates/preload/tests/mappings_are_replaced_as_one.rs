@@ -33,6 +33,10 @@ promises! {
     what_is_in_own_pages_place_is_left_alone: maps_own_pages puts_others_there;
     /// A segment in the place of a private mapping was replaced by the file again when it was protected.
     segments_are_no_private_mappings: maps_own_pages protects_a_segment;
+    /// The kernel read the file with a lock held that who gives way needs: the program waited for itself.
+    what_the_kernel_has_opened_takes_own_pages_place: maps_own_pages maps_by_the_kernel;
+    /// The file system had the program's memory copied while nobody could give way: the call failed after seconds.
+    what_the_kernel_maps_can_be_written_from: maps_own_pages writes_from_the_kernels;
 }
 
 mod tasks {
@@ -150,6 +154,42 @@ mod tasks {
         protect(segment, libc::PROT_READ);
         protect(segment, ACCESS);
         assert_eq!((segment[0], segment[PAGE]), (b'm', b'm'));
+    }
+
+    /// A file that the library does not know, since the kernel opens it in another namespace.
+    fn open_by_kernel() -> File {
+        assert_eq!(unsafe { libc::unshare(libc::CLONE_NEWNS) }, 0);
+        File::options().read(true).write(true).open(path("file")).unwrap()
+    }
+
+    /// Ends the program where it waits for itself.
+    fn hurry() {
+        unsafe { libc::alarm(20) };
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn maps_by_the_kernel() {
+        let (_file, map) = mapped(4);
+        map[0] = 8;
+        let file = open_by_kernel();
+        hurry();
+        assert_eq!(map_over(&file, &map[PAGE..], libc::MAP_POPULATE), None);
+        assert_eq!((map[0], map[PAGE], map[2 * PAGE]), (8, 8, 7));
+        map[PAGE] = 9;
+        assert_eq!(map[0], 9);
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn writes_from_the_kernels() {
+        let (_file, own) = mapped(4);
+        own[0] = 8;
+        let other = File::options().write(true).create(true).open(path("other")).unwrap();
+        let file = open_by_kernel();
+        let map = map(&file, libc::MAP_SHARED, 4 * PAGE);
+        other.write_all_at(map, 0).unwrap();
+        assert_eq!((map[0], map[PAGE]), (8, 7));
     }
 
     #[test]

@@ -12,9 +12,10 @@ use crate::fds::table::{self, DIRECTORY, InUse, MAPPED};
 use crate::maps::asked::Asked;
 use crate::maps::replicas::MADV_DONTNEED_LOCKED;
 use crate::maps::{self, Mode, PAGE, Part, Source, giving, openings, replicas, times};
-use crate::mounts::{self, ctx, room};
-use crate::numbers::limits;
+use crate::mounts::{self, again, ctx, room};
+use crate::numbers::{limits, words};
 use crate::paths::descriptor;
+use crate::process::confined;
 
 /// Leaves the mapping where it was, and empty.
 const KEEPS: i32 = libc::MREMAP_DONTUNMAP;
@@ -41,6 +42,7 @@ pub(crate) fn mmap(args: &Args) -> Served {
         if let Some(description) = table::get(fd) {
             return map_file(fd, &description, args);
         }
+        ask_for(fd);
     }
     if flags & libc::MAP_FIXED as u64 == 0 {
         return None;
@@ -49,6 +51,20 @@ pub(crate) fn mmap(args: &Args) -> Served {
     unmap(&pages(at, len)?, || {
         sys!(libc::SYS_mmap, args[0], args[1], args[2], args[3], args[4], args[5])
     })
+}
+
+/// Has all give way who have the own pages mapped of what a descriptor of the kernel's leads to, before the kernel maps
+/// it. Whoever touches a page of that waits for them, and for this process among them: it may be inside by then, or have
+/// the table, as here where the pages are to be there at once.
+fn ask_for(fd: i32) {
+    let is_own = |mount: &usize| maps::mode(*mount) == Mode::Own;
+    if confined::is() || words::is_internal(fd) || !(0..mounts::all().len()).any(|at| is_own(&at)) {
+        return;
+    }
+    if let Some((mount, ino)) = again::served(fd).filter(|(mount, _)| is_own(mount)) {
+        // Where they can't, the kernel says so page by page.
+        kernel::ask(mount, ino);
+    }
 }
 
 fn map_file(fd: i32, description: &InUse, args: &Args) -> Served {

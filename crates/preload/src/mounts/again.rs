@@ -10,7 +10,7 @@ use novale_core::{Fs, Ino};
 
 use crate::base::sys::Ret;
 use crate::mounts::facts::{self, STATX_MNT_ID_UNIQUE};
-use crate::mounts::{JOINING, Mount, all, device_of, fs, numbers_in};
+use crate::mounts::{JOINING, Mount, all, device_of, fs, numbers_in, with_device};
 use crate::numbers::limits;
 
 /// Said in [`Mount::numbers`] of a number that the kernel does not have.
@@ -117,6 +117,16 @@ pub(crate) fn numbers_of(mount: usize) -> [u64; 2] {
 /// The inode that the kernel has opened by the known mount. Nobody is asked for it.
 pub(crate) fn own_inode(mount: usize, fd: Ret) -> Option<Ino> {
     all().get(mount)?.inode(i32::try_from(fd).ok()?, b"\0")
+}
+
+/// The inode of a joined pool that the kernel has opened by whatever mount, in another namespace too: it lies on a device
+/// that a living client of the pool serves. Nobody is asked for it.
+pub(crate) fn served(fd: i32) -> Option<(usize, Ino)> {
+    let seen = facts::look(fd, b"\0", 0).or_else(|| facts::guess(fd, b"\0"))?;
+    let mount = with_device(seen.device)?;
+    let fs = fs(mount)?;
+    let is_served = limits::undisturbed(|| fs.serves_mount(numbers_in(seen.device)));
+    is_served.then_some((mount, Ino::new(seen.ino)))
 }
 
 /// Whether the known mount lies at the mount point. Nobody is asked for it.
