@@ -37,6 +37,8 @@ promises! {
     what_the_kernel_has_opened_takes_own_pages_place: maps_own_pages maps_by_the_kernel;
     /// The file system had the program's memory copied while nobody could give way: the call failed after seconds.
     what_the_kernel_maps_can_be_written_from: maps_own_pages writes_from_the_kernels;
+    /// A replica could not be moved, since its file could not be read for another one.
+    replicas_move_while_the_kernel_has_the_file: runs moves_replicas;
 }
 
 mod tasks {
@@ -190,6 +192,54 @@ mod tasks {
         let map = map(&file, libc::MAP_SHARED, 4 * PAGE);
         other.write_all_at(map, 0).unwrap();
         assert_eq!((map[0], map[PAGE]), (8, 7));
+    }
+
+    /// Has the kernel have pages of a file, for as long as it is open.
+    fn give_to_a_pipe(file: &File) {
+        let (mut ends, mut from) = ([0; 2], 0);
+        unsafe {
+            assert_eq!(libc::pipe(ends.as_mut_ptr()), 0);
+            let (fd, nowhere) = (file.as_raw_fd(), std::ptr::null_mut());
+            assert_eq!(libc::splice(fd, &raw mut from, ends[1], nowhere, 1, 0), 1);
+            for end in ends {
+                assert_eq!(libc::close(end), 0);
+            }
+        }
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn moves_replicas() {
+        let (file, shared) = mapped(3);
+        let private = map(&file, libc::MAP_PRIVATE, 3 * PAGE);
+        give_to_a_pipe(&file);
+        let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+        // All of it, and not the last page.
+        let moved = [(shared, 3), (private, 2)].map(|(map, pages)| {
+            map[PAGE + 100] = b's';
+            let (from, to) = (map.as_mut_ptr().cast(), memory(pages));
+            let at = to.as_mut_ptr().cast();
+            let put = unsafe { libc::mremap(from, map.len(), pages * PAGE, flags, at) };
+            assert_eq!(put, at, "{}", std::io::Error::last_os_error());
+            let mut there = 0;
+            assert_eq!(unsafe { libc::mincore(from, map.len(), &raw mut there) }, -1);
+            assert_eq!((to[0], to[PAGE + 100], to[2 * PAGE - 1]), (7, b's', 7));
+            to
+        });
+        drop(file);
+        let [shared, private] = moved;
+        hurry();
+        let (at, len) = (shared.as_mut_ptr().cast::<libc::c_void>(), shared.len());
+        let msync = || unsafe { libc::msync(at, len, libc::MS_SYNC) };
+        // Until the kernel has closed it.
+        while msync() != 0 {
+            assert_eq!(std::io::Error::last_os_error().raw_os_error(), Some(libc::EBUSY));
+            std::thread::yield_now();
+        }
+        let file = File::options().read(true).write(true).open(path("file")).unwrap();
+        assert_eq!(byte(&file, PAGE + 100), b's');
+        file.write_all_at(b"w", 200).unwrap();
+        assert_eq!([shared[200], private[200]], [b'w'; 2]);
     }
 
     #[test]

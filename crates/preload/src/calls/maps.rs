@@ -235,22 +235,38 @@ fn is_given(part: &Part) -> bool {
     part.of.is_given() || part.of.can_give_way() && asks()
 }
 
-/// The kernel moves a mapping, once it is the kernel's, or makes a second one.
+/// The kernel moves a mapping, once it is the kernel's, or makes a second one. It moves a replica as well, which is memory
+/// that it has: of a file that the kernel has pages of, none can be read for another one.
 fn mremap_by_kernel(part: &Part, args: &Args) -> Ret {
     let [at, len, new_len, flags, to, _] = *args;
-    if !is_given(part) {
+    let is_replica = part.of.base.is_some();
+    let kept = new_len.checked_next_multiple_of(PAGE).unwrap_or(u64::MAX);
+    let may_move = if is_replica { kept <= part.len } else { is_given(part) };
+    if !may_move {
         return fail(libc::ENOMEM);
     }
+    let fixed = flags & libc::MREMAP_FIXED as u64 != 0;
+    let (old, onto) = (pages(at, len), pages(to, new_len).filter(|_| fixed));
     let mut maps = maps::lock();
-    let moved = sys!(libc::SYS_mremap, at, len, new_len, flags, to);
-    let Ok(start) = u64::try_from(moved) else { return moved };
-    let ranges = [pages(at, len), pages(start, new_len)];
-    let ended: Vec<Part> = ranges.iter().flatten().flat_map(|range| maps.forget(range)).collect();
-    if part.stays() {
-        let len = new_len.next_multiple_of(PAGE);
-        maps.add(Part { start, len, ..part.clone() });
+    let is_it = |now: Part| Arc::ptr_eq(&now.of, &part.of);
+    let is_there = || maps.around(&(part.start..part.start + part.len)).is_some_and(is_it);
+    if is_replica && !is_there() {
+        return fail(libc::ENOMEM);
     }
+    let cut = old.clone().map(|old| old.start.saturating_add(kept)..old.end);
+    let lost = [&onto, &cut].into_iter().flatten();
+    let unpublished = lost.map(|lost| replicas::unpublished(maps.parts(), lost)).sum();
+    let moved = sys!(libc::SYS_mremap, at, len, new_len, flags, to);
+    let ended = if let Ok(start) = u64::try_from(moved) {
+        let there = Part { start, len: kept, ..part.clone() };
+        let stays = is_replica || part.stays();
+        maps.replace(&[old, pages(start, new_len)], stays.then_some(there))
+    } else {
+        onto.iter().flat_map(|range| maps.forget_gone(range)).collect()
+    };
     drop(maps);
+    replicas::tell_unpublished(if moved < 0 { 0 } else { unpublished });
+    times::note_stores(&ended);
     drop(ended);
     moved
 }

@@ -328,7 +328,18 @@ impl Maps {
         ended
     }
 
-    /// The same, not counted yet: a replica that is coming is counted before it is a part.
+    /// The same of several ranges, as one with a part that has come for them.
+    #[must_use]
+    pub(crate) fn replace(&mut self, ranges: &[Option<Range<u64>>], by: Option<Part>) -> Vec<Part> {
+        let ended = ranges.iter().flatten().flat_map(|range| self.take_out(range)).collect();
+        if let Some(part) = by {
+            self.add(part);
+        }
+        self.count();
+        ended
+    }
+
+    /// As [`Maps::forget`], not counted yet: a replica that is coming is counted before it is a part.
     fn take_out(&mut self, range: &Range<u64>) -> Vec<Part> {
         let mut ended = Vec::new();
         for part in std::mem::take(&mut self.0) {
