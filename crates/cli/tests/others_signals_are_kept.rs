@@ -1,7 +1,7 @@
 //! Promise: what who starts `novale` has closed, ignored or blocked keeps it from nothing, and is what `novale run`
 //! starts its program with.
 
-#![allow(clippy::unwrap_used, reason = "tests stop at what fails")]
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests stop at what fails")]
 
 mod support;
 
@@ -21,11 +21,11 @@ fn by_env(signals: &[&str], arguments: &[&str]) -> Outcome {
 }
 
 /// Whether `env` of this machine can do that.
-fn can_block() -> bool {
+fn can_block(test: &str) -> bool {
     let is_able = Command::new("env").args(["--block-signal=BUS", "true"]).status();
     let is_able = is_able.is_ok_and(|status| status.success());
     if !is_able {
-        println!("skipped: env(1) blocks no signals");
+        println!("skipped: {test}: env(1) blocks no signals");
     }
     is_able
 }
@@ -37,7 +37,7 @@ const SHOW: [&str; 4] = ["grep", "-E", "^(ShdPnd|SigBlk|SigIgn)", "/proc/self/st
 #[test]
 fn a_daemon_started_with_signals_blocked_handles_them() {
     let Some(scratch) = Scratch::for_mount("a_daemon_started_with") else { return };
-    if !can_block() {
+    if !can_block("a_daemon_started_with_signals_blocked_handles_them") {
         return;
     }
     let _alone = alone();
@@ -77,7 +77,7 @@ fn a_hangup_that_is_ignored_ends_no_daemon() {
 /// The program had the default for signals that were ignored, and `--report` no word of its end.
 #[test]
 fn a_program_begins_with_the_signals_that_were_set() {
-    if !can_block() {
+    if !can_block("a_program_begins_with_the_signals_that_were_set") {
         return;
     }
     let ignored = "--ignore-signal=HUP,INT,QUIT,PIPE,TERM,CHLD,USR1";
@@ -102,7 +102,7 @@ fn a_program_begins_with_the_signals_that_were_set() {
 /// A signal that was blocked at the start did not come to the program that waits for it.
 #[test]
 fn a_blocked_signal_is_handed_on() {
-    if !can_block() {
+    if !can_block("a_blocked_signal_is_handed_on") {
         return;
     }
     let mut command = Command::new("env");
@@ -131,7 +131,7 @@ fn a_blocked_signal_is_handed_on() {
 #[test]
 fn no_child_of_novale_is_told_to_the_program() {
     let Some(scratch) = Scratch::for_mount("no_child_of_novale") else { return };
-    if !can_block() {
+    if !can_block("no_child_of_novale_is_told_to_the_program") {
         return;
     }
     let _alone = alone();

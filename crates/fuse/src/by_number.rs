@@ -97,7 +97,6 @@ impl Novale {
 
     /// Lets a request that opens an inode in.
     pub(crate) fn enter_to_open(&self, inos: &[Ino]) -> Reply<Pass<'_>> {
-        self.late.wait(inos);
         self.refuse_virtual(inos)?;
         self.gate.enter_to_open()
     }

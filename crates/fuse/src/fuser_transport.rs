@@ -38,7 +38,7 @@ use crate::fuser_names::Names;
 use crate::fuser_writes::Writing;
 use crate::late::Write;
 use crate::looked::Looked;
-use crate::room::{Room, is_full};
+use crate::room::{Room, is_full, with_room};
 use crate::service::{Caller, Changes, Errno, OpenRequest, ReadFrom, Reply, Service};
 use crate::threads::not_started;
 use crate::transport::{Connection, Transport};
@@ -200,24 +200,6 @@ fn caller(request: &Request) -> Caller {
 fn new_inode<'a>(request: &Request, kind: FileKind, mode: u32) -> NewInode<'a> {
     let Caller { uid, gid, .. } = caller(request);
     NewInode { kind, mode: mode & 0o7777, uid, gid, rdev: 0, target: b"" }
-}
-
-impl Adapter {
-    /// Writes and answers, again where there is no room but some on its way.
-    fn write_now(
-        &self,
-        data: &[u8],
-        write: impl Fn(&dyn Service, &[u8]) -> Reply<usize> + Send + 'static,
-        answer: impl FnOnce(Reply<usize>) + Send + 'static,
-    ) {
-        let written = write(&*self.service, data);
-        if is_full(&written) {
-            let data = data.to_vec();
-            self.room.again(move |service| write(service, &data), answer);
-        } else {
-            answer(written);
-        }
-    }
 }
 
 impl Filesystem for Adapter {
@@ -504,12 +486,28 @@ impl Filesystem for Adapter {
         let writing = Writing { reply: Some(reply), bytes, drops };
         if cached && self.service.is_shared() {
             let (service, late) = (self.service.clone(), self.service.late().clone());
-            let again = || Box::new(move |data: &[u8]| write(&*service, data)) as Write;
-            if let Some(now) = late.begin(node, data, again, Box::new(writing)) {
-                self.write_now(data, write, move |written| late.end(now, written));
+            let in_room = move |data: &[u8]| with_room(&*service, |service| write(service, data));
+            let kept = || Box::new(in_room.clone()) as Write;
+            let Some(now) = late.begin(node, data, kept, Box::new(writing)) else { return };
+            let written = write(&*self.service, data);
+            if !is_full(&written) {
+                late.end(now, written);
+            } else if late.waits(&now) {
+                let data = data.to_vec();
+                let answer = move |written| late.end(now, written);
+                self.room.again(move |service| write(service, &data), answer);
+            } else {
+                late.end(now, in_room(data));
             }
         } else {
-            self.write_now(data, write, move |written| writing.end(written));
+            let written = write(&*self.service, data);
+            if is_full(&written) {
+                let data = data.to_vec();
+                let answer = move |written| writing.end(written);
+                self.room.again(move |service| write(service, &data), answer);
+            } else {
+                writing.end(written);
+            }
         }
         if let Some(old) = self.service.old_stores() {
             drop_old(&self.service, &self.notifier, old);

@@ -5,10 +5,13 @@
 //! need that table: to take memory, or to touch some for the first time. Then each waits for the other, for ever. So a
 //! write-back of a shared file system that takes long is answered as if it were done, and is done later.
 //!
-//! Nothing of it is seen but the time. All that the kernel asks of such a file waits until it is done, what is written
-//! back after it too, which is kept in order. Mapped stores are durable once `fsync` or `msync` has returned, which is
-//! a request that waits likewise, and tells of an error. A daemon that is killed loses them, as it does those that the
-//! kernel has not written back; so does a loss of power right after `sync`, which asks nothing.
+//! All that reads or changes the bytes of such a file waits until it is done. So does what is written back after it,
+//! which is kept in order. Mapped stores are durable once `fsync` or `msync` has returned, which is a request that
+//! waits likewise, and tells of an error. A daemon that is killed loses them, as it does those that the kernel has not
+//! written back; so does a loss of power right after `sync`, which asks nothing.
+//!
+//! One that waits for room is not answered: that has an end, and the program is to be told. Not covered: a change of the
+//! file's length, until which the kernel begins no write-back of it; and what is beyond [`KEPT_MAX`].
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -28,7 +31,7 @@ const PATIENCE: Duration = Duration::from_millis(50);
 const TICK: Duration = Duration::from_millis(20);
 /// The looks after the last one ran, before nobody looks any more.
 const IDLE_LOOKS: u32 = 50;
-/// Bytes that are kept of those that came behind one; more wait unanswered.
+/// Bytes that are kept of those that came behind one, of all files; more wait unanswered.
 const KEPT_MAX: usize = 256 << 20;
 
 /// What answers a write-back.
@@ -40,13 +43,15 @@ pub(crate) trait Answer: Send {
 }
 
 /// Writes the bytes of a request back.
-pub(crate) type Write = Box<dyn FnMut(&[u8]) -> Reply<usize> + Send>;
+pub(crate) type Write = Box<dyn FnOnce(&[u8]) -> Reply<usize> + Send>;
 
 /// One that is being done by the thread that has the request.
 struct Running {
     ino: Ino,
     since: Instant,
     is_answered: bool,
+    /// It waits for room.
+    waits: bool,
     answer: Box<dyn Answer>,
 }
 
@@ -73,6 +78,8 @@ struct State {
     running: HashMap<u64, Running>,
     next: u64,
     is_watched: bool,
+    /// None is answered early any more.
+    is_over: bool,
     files: HashMap<u64, File>,
     kept_bytes: usize,
     /// What failed after it was answered, for who makes the file durable.
@@ -89,6 +96,9 @@ impl State {
 
     fn note(&mut self, ino: Ino, written: Reply<usize>) {
         if let Err(error) = written {
+            // As the kernel says of what was mapped.
+            let is_quotas = error == Errno(libc::EDQUOT);
+            let error = if is_quotas { Errno(libc::ENOSPC) } else { error };
             self.errors.insert(ino.get(), error);
         }
     }
@@ -129,6 +139,12 @@ impl Late {
         drop(self.wait_while(locked(&self.state), |state| !state.files.is_empty()));
     }
 
+    /// Answers none early from now on, and waits for all.
+    pub(crate) fn end_all(&self) {
+        locked(&self.state).is_over = true;
+        self.wait_for_all();
+    }
+
     /// What has failed of a file since this was asked last.
     pub(crate) fn error(&self, ino: Ino) -> Reply<()> {
         if !self.is_any.load(Ordering::Acquire) {
@@ -138,6 +154,14 @@ impl Late {
         let error = state.errors.remove(&ino.get());
         self.changed(&state);
         error.map_or(Ok(()), Err)
+    }
+
+    /// Says of one that is being done that it is to wait for room; false where it was answered already: it waits where
+    /// nobody has to wait for it.
+    pub(crate) fn waits(&self, Now(id): &Now) -> bool {
+        let mut state = locked(&self.state);
+        let running = state.running.get_mut(id).filter(|it| !it.is_answered);
+        running.map(|it| it.waits = true).is_some()
     }
 
     /// Begins one: the caller is to do it, and to [`Late::end`] it; or it is answered, and done behind others of its
@@ -165,7 +189,8 @@ impl Late {
         }
         let id = state.next;
         state.next += 1;
-        let running = Running { ino, since: Instant::now(), is_answered: false, answer };
+        let since = Instant::now();
+        let running = Running { ino, since, is_answered: false, waits: false, answer };
         state.running.insert(id, running);
         if !state.is_watched {
             let late = self.clone();
@@ -194,11 +219,13 @@ impl Late {
     fn watch(&self) {
         let mut looks = 0;
         while looks < IDLE_LOOKS {
-            std::thread::sleep(TICK);
+            std::thread::park_timeout(TICK);
             let mut state = locked(&self.state);
-            let State { running, files, .. } = &mut *state;
+            let State { running, files, is_over, .. } = &mut *state;
             looks = if running.is_empty() { looks + 1 } else { 0 };
-            let is_due = |it: &&mut Running| !it.is_answered && it.since.elapsed() >= PATIENCE;
+            let is_due = |it: &&mut Running| {
+                !*is_over && !it.is_answered && !it.waits && it.since.elapsed() >= PATIENCE
+            };
             for it in running.values_mut().filter(is_due) {
                 files.entry(it.ino.get()).or_default().running += 1;
                 it.is_answered = true;
@@ -216,14 +243,15 @@ impl Late {
         start_thread("novale-late", move || late.do_kept(ino)).is_ok()
     }
 
-    /// Does one after the other once those that ran have ended.
+    /// Does one after the other, each once those that ran have ended: one that began earlier may be answered meanwhile.
     fn do_kept(&self, ino: Ino) {
         let runs =
             |state: &mut State| state.files.get(&ino.get()).is_some_and(|file| file.running > 0);
-        let mut state = self.wait_while(locked(&self.state), runs);
-        while let Some(mut it) =
-            state.files.get_mut(&ino.get()).and_then(|file| file.kept.pop_front())
-        {
+        let mut state = locked(&self.state);
+        loop {
+            state = self.wait_while(state, runs);
+            let file = state.files.get_mut(&ino.get());
+            let Some(it) = file.and_then(|file| file.kept.pop_front()) else { break };
             drop(state);
             let written = (it.write)(&it.bytes);
             it.answer.end(written);

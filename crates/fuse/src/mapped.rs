@@ -54,6 +54,11 @@ impl OpenFiles {
         drop(self.end.wait_while(self.files(), ends).unwrap_or_else(PoisonError::into_inner));
     }
 
+    /// Whether at most one is open.
+    pub(crate) fn is_last(&self, ino: Ino) -> bool {
+        self.files().get(&ino.get()).is_none_or(|file| file.open <= 1)
+    }
+
     /// One has ended, and with it the mappings made of it.
     pub(crate) fn ended(&self, fs: &Fs, ctx: &Ctx, ino: Ino) -> Result<()> {
         if !self.begins_end(ino) {

@@ -131,6 +131,7 @@ impl Novale {
 
     /// Makes all durable that was written to any file.
     pub(crate) fn write_back_all(&self) -> novale_core::Result<()> {
+        self.late.wait_for_all();
         self.fs.sync_all(&Self::ctx())
     }
 
@@ -150,7 +151,7 @@ impl Novale {
     /// # Errors
     /// Those of [`Fs::close`].
     pub fn close(&self) -> Result<(), Error> {
-        self.late.wait_for_all();
+        self.late.end_all();
         self.gate.close();
         self.fs.close()
     }
@@ -339,6 +340,7 @@ impl Service for Novale {
         if self.is_virtual(ino) {
             return;
         }
+        self.late.error(ino).unwrap_or_default();
         if let Ok(_pass) = self.gate.enter() {
             self.give_back(&Self::ctx(), ino, holds);
         }
@@ -601,7 +603,9 @@ impl Service for Novale {
     }
 
     fn closed(&self, ino: Ino, open: OpenRequest) {
-        self.late.wait(&[ino]);
+        if self.open_files.is_last(ino) {
+            self.late.wait(&[ino]);
+        }
         if open.stores {
             self.stores.ended(ino);
         }
@@ -614,8 +618,8 @@ impl Service for Novale {
 
     fn fsync(&self, ino: Ino) -> Reply<()> {
         let _pass = self.enter(&[ino])?;
-        self.late.error(ino)?;
-        self.done(self.fs.sync(&Self::ctx(), ino))
+        let late = self.late.error(ino);
+        self.done(self.fs.sync(&Self::ctx(), ino)).and(late)
     }
 
     fn readdir(

@@ -123,6 +123,24 @@ impl Room {
     }
 }
 
+/// Makes a request, and waits here where there is no room but some on its way.
+pub(crate) fn with_room<T>(
+    service: &dyn Service,
+    request: impl Fn(&dyn Service) -> Reply<T>,
+) -> Reply<T> {
+    let until = Instant::now() + LONGEST;
+    loop {
+        let turn = service.room_turn();
+        let done = request(service);
+        match (short(&done), turn) {
+            (Some(short), Some(turn)) if Instant::now() < until => {
+                service.wait_for_room(turn, short, ROOM_PATIENCE);
+            }
+            _ => return done,
+        }
+    }
+}
+
 /// Takes all out that are to be tried.
 fn take(list: &mut List) -> Vec<Waiting> {
     list.tried = list.waiting.len();

@@ -104,8 +104,12 @@ pub fn spawn_as_given(command: &mut Command) -> io::Result<Child> {
 }
 
 fn hand_on(command: &mut Command) {
+    let give_all = || {
+        GIVEN.get().into_iter().for_each(give);
+        Ok(())
+    };
     // SAFETY: it makes system calls alone, takes no lock and asks for no memory.
-    unsafe { command.pre_exec(|| Ok(GIVEN.get().map_or((), give))) };
+    unsafe { command.pre_exec(give_all) };
 }
 
 /// In the process that becomes the program.

@@ -187,7 +187,7 @@ mod tasks {
     fn writes_from_the_kernels() {
         let (_file, own) = mapped(4);
         own[0] = 8;
-        let other = File::options().write(true).create(true).open(path("other")).unwrap();
+        let other = File::create(path("other")).unwrap();
         let file = open_by_kernel();
         let map = map(&file, libc::MAP_SHARED, 4 * PAGE);
         other.write_all_at(map, 0).unwrap();

@@ -19,7 +19,7 @@ const SHARED: &[Shared] = &[
     Shared {
         number: ("crates/arena/src/memory/arena.rs", "LAYOUT"),
         of: &["crates/arena/src/"],
-        fingerprint: 0xdc8e_c826_10a6_0672,
+        fingerprint: 0x0229_ddcd_dafb_e769,
     },
     Shared {
         number: ("crates/core/src/life/attach.rs", "SHARED"),
