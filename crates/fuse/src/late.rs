@@ -303,6 +303,61 @@ mod tests {
         }
     }
 
+    /// Longer than anything is waited for that is to be answered.
+    const LONG: Duration = Duration::from_millis(200);
+
+    /// The file's bytes were those of the older one.
+    #[test]
+    fn one_that_began_before_is_done_before() {
+        let (late, ino) = (Arc::new(Late::default()), Ino::ROOT);
+        let (tell, told) = channel();
+        let (done, order): (_, Receiver<Vec<u8>>) = channel();
+        let (go, goes) = channel::<()>();
+        let begin = |name: &'static str, write: Write| {
+            late.begin(ino, name.as_bytes(), || write, Box::new(Told(name, tell.clone())))
+        };
+        let writes = |goes: Option<Receiver<()>>| {
+            let done = done.clone();
+            Box::new(move |bytes: &[u8]| {
+                goes.map(|goes| goes.recv());
+                done.send(bytes.to_vec()).unwrap();
+                Ok(bytes.len())
+            }) as Write
+        };
+        let older = begin("older", writes(None)).unwrap();
+        locked(&late.state).running.get_mut(&older.0).unwrap().since += 1000 * PATIENCE;
+        let first = begin("first", writes(None)).unwrap();
+        assert_eq!(told.recv().unwrap(), ("first", None));
+        assert!(begin("kept", writes(Some(goes))).is_none());
+        assert_eq!(told.recv().unwrap(), ("kept", None));
+        late.end(first, Ok(5));
+        assert_eq!(told.recv().unwrap(), ("first", Some(Ok(5))));
+        locked(&late.state).running.get_mut(&older.0).unwrap().since -= 2000 * PATIENCE;
+        assert_eq!(told.recv().unwrap(), ("older", None));
+        assert!(begin("newer", writes(None)).is_none());
+        assert_eq!(told.recv().unwrap(), ("newer", None));
+        go.send(()).unwrap();
+        assert_eq!(order.recv().unwrap(), b"kept");
+        assert!(order.recv_timeout(LONG).is_err());
+        late.end(older, Ok(5));
+        assert_eq!(order.recv().unwrap(), b"newer");
+        late.wait_for_all();
+    }
+
+    /// It was told that all is written, and what waited for it in the thread that looks for room never ended.
+    #[test]
+    fn one_that_waits_for_room_is_not_answered() {
+        let late = Arc::new(Late::default());
+        let (tell, told) = channel();
+        let unused = || Box::new(|_: &[u8]| Ok(0_usize)) as Write;
+        let now = late.begin(Ino::ROOT, b"full", unused, Box::new(Told("full", tell))).unwrap();
+        assert!(late.waits(&now));
+        assert!(told.recv_timeout(LONG).is_err());
+        late.wait(&[Ino::ROOT]);
+        late.end(now, Err(Errno(libc::ENOSPC)));
+        assert_eq!(told.recv().unwrap(), ("full", Some(Err(Errno(libc::ENOSPC)))));
+    }
+
     #[test]
     fn what_takes_long_is_answered_and_what_follows_it_waits() {
         let (late, ino) = (Arc::new(Late::default()), Ino::ROOT);
