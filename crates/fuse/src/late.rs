@@ -306,7 +306,7 @@ mod tests {
     /// Longer than anything is waited for that is to be answered.
     const LONG: Duration = Duration::from_millis(200);
 
-    /// The file's bytes were those of the older one.
+    /// The file's bytes were those of the earlier one.
     #[test]
     fn one_that_began_before_is_done_before() {
         let (late, ino) = (Arc::new(Late::default()), Ino::ROOT);
@@ -324,22 +324,22 @@ mod tests {
                 Ok(bytes.len())
             }) as Write
         };
-        let older = begin("older", writes(None)).unwrap();
-        locked(&late.state).running.get_mut(&older.0).unwrap().since += 1000 * PATIENCE;
+        let earlier = begin("older", writes(None)).unwrap();
+        locked(&late.state).running.get_mut(&earlier.0).unwrap().since += 1000 * PATIENCE;
         let first = begin("first", writes(None)).unwrap();
         assert_eq!(told.recv().unwrap(), ("first", None));
         assert!(begin("kept", writes(Some(goes))).is_none());
         assert_eq!(told.recv().unwrap(), ("kept", None));
         late.end(first, Ok(5));
         assert_eq!(told.recv().unwrap(), ("first", Some(Ok(5))));
-        locked(&late.state).running.get_mut(&older.0).unwrap().since -= 2000 * PATIENCE;
+        locked(&late.state).running.get_mut(&earlier.0).unwrap().since -= 2000 * PATIENCE;
         assert_eq!(told.recv().unwrap(), ("older", None));
         assert!(begin("newer", writes(None)).is_none());
         assert_eq!(told.recv().unwrap(), ("newer", None));
         go.send(()).unwrap();
         assert_eq!(order.recv().unwrap(), b"kept");
         assert!(order.recv_timeout(LONG).is_err());
-        late.end(older, Ok(5));
+        late.end(earlier, Ok(5));
         assert_eq!(order.recv().unwrap(), b"newer");
         late.wait_for_all();
     }
