@@ -22,6 +22,16 @@ fn a_number_is_the_file_that_a_ring_has_opened() {
     is_whole(&scratch, &slot);
 }
 
+/// What a program with a ring had made longer by its path had its old end to the kernel, which has it open: a page of a
+/// mapping behind that was SIGBUS, nothing was copied from there, and the position behind an append was too low.
+#[test]
+fn the_kernel_knows_the_length_of_what_it_has_open() {
+    let Some((scratch, slot)) = mounted("lengths_of_rings") else { return };
+    let said = succeeds(&task(&scratch, "makes_longer").output().unwrap());
+    said.lines().filter(|line| line.starts_with("skipped")).for_each(|line| println!("{line}"));
+    is_whole(&scratch, &slot);
+}
+
 mod tasks {
     use std::ffi::CString;
     use std::fs;
@@ -130,6 +140,63 @@ mod tasks {
             kept.push(second);
             assert_eq!(fs::read(path("first")).unwrap(), b"of the first");
             assert_eq!(fs::read(path("second")).unwrap(), b"ON the");
+        }
+    }
+
+    /// Makes a file longer by its path: here, in a child, and in another program.
+    fn make_longer(how: usize, path: &std::path::Path, len: u64) {
+        let name = CString::new(path.as_os_str().as_bytes()).unwrap();
+        let longer = || unsafe { libc::truncate(name.as_ptr(), len.cast_signed()) };
+        let failed = match how {
+            0 => longer(),
+            1 => match unsafe { libc::fork() } {
+                0 => unsafe { libc::_exit(longer()) },
+                child => super::harness::exits_with(child),
+            },
+            _ => {
+                let mut program = std::process::Command::new("truncate");
+                program.arg("-s").arg(len.to_string()).arg(path);
+                i32::from(!program.status().unwrap().success())
+            }
+        };
+        assert_eq!(failed, 0, "{how}");
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn makes_longer() {
+        use std::io::{Seek, Write};
+        use std::os::fd::AsRawFd;
+        const PAGE: usize = 4096;
+        let place = PathBuf::from(std::env::var_os(super::harness::PLACE).unwrap());
+        if let Err(why) = Ring::new() {
+            return println!("skipped: the_kernel_knows_the_length_of_a_file: {why}");
+        }
+        for (how, kind) in
+            (0..3).flat_map(|how| [libc::MAP_SHARED, libc::MAP_PRIVATE].map(|kind| (how, kind)))
+        {
+            let path = place.join(format!("file {how} {kind}"));
+            fs::write(&path, [1; 2 * PAGE]).unwrap();
+            let open = || fs::File::options().read(true).write(true).open(&path).unwrap();
+            let (file, mut appends) =
+                (open(), fs::File::options().append(true).open(&path).unwrap());
+            let (access, none) = (libc::PROT_READ | libc::PROT_WRITE, std::ptr::null_mut());
+            let map = unsafe { libc::mmap(none, 9 * PAGE, access, kind, file.as_raw_fd(), 0) };
+            assert_ne!(map, libc::MAP_FAILED);
+            make_longer(how, &path, 8 * PAGE as u64);
+            // Before anything has the kernel ask.
+            let byte = |at: usize| unsafe { map.cast::<u8>().add(at).read_volatile() };
+            assert_eq!([0, 2, 7].map(|page| byte(page * PAGE)), [1, 0, 0]);
+            let (mut from, other) =
+                (3 * PAGE as i64, fs::File::create(place.join("copy")).unwrap());
+            let (fd, to) = (file.as_raw_fd(), other.as_raw_fd());
+            let copied = unsafe {
+                libc::copy_file_range(fd, &raw mut from, to, std::ptr::null_mut(), PAGE, 0)
+            };
+            assert_eq!(copied, PAGE as isize);
+            appends.write_all(b"x").unwrap();
+            assert_eq!(appends.stream_position().unwrap(), 8 * PAGE as u64 + 1);
+            assert_eq!(unsafe { libc::munmap(map, 9 * PAGE) }, 0);
         }
     }
 }

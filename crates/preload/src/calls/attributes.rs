@@ -1,11 +1,12 @@
 //! Attributes: `stat` in all forms, `access`, and their changes.
 
 use novale_core::{Attr, FileKind, Ino, SetAttr};
+use novale_posix::report::Why;
 use novale_posix::{Changer, SET_ID};
 
 use crate::base::guard::{self, PathBuffer};
-use crate::base::settings;
 use crate::base::sys::{Args, Served, fail};
+use crate::base::{left, report, settings};
 use crate::fds::kernel;
 use crate::fds::table::{self, BY_OTHER_MOUNT, DIRECTORY, InUse};
 use crate::maps::growing;
@@ -394,6 +395,16 @@ fn give(target: Result<Target, Served>, changes: impl FnOnce(&Attr) -> SetAttr) 
     }))
 }
 
+/// Whether what the program has open is the kernel's, which then has to learn of each length: by that it judges a page
+/// of a mapping, what it copies or reads from a file, and where an append has ended.
+fn is_left_with_descriptors() -> bool {
+    let is_left = left::FILES.is_begun();
+    if is_left {
+        report::because(Why::Asynchronous);
+    }
+    is_left
+}
+
 /// `truncate(path, size)`.
 pub(crate) fn truncate(args: &Args) -> Served {
     let [path, size, ..] = *args;
@@ -403,7 +414,8 @@ pub(crate) fn truncate(args: &Args) -> Served {
     let found = target(libc::AT_FDCWD as u64, path, 0);
     let found = of_owner(found, W).and_then(|target| {
         let keeps = keeps_set_id(state::rights(), target.attr.mode);
-        if target.attr.kind == FileKind::File && keeps { Ok(target) } else { Err(None) }
+        let is_left = is_left_with_descriptors();
+        if target.attr.kind == FileKind::File && keeps && !is_left { Ok(target) } else { Err(None) }
     });
     let file = found.as_ref().ok().map(|target| (target.mount, target.attr.ino));
     let done = set(found, |_| SetAttr { size: Some(size), ..SetAttr::default() });

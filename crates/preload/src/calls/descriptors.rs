@@ -1,13 +1,13 @@
 //! Descriptors themselves: closing, duplicating, flags, locks, mapping, waiting, passing on.
 
-use crate::base::guard;
 use crate::base::sys::{Args, Ret, Served, fail, sys};
+use crate::base::{guard, left};
 use crate::calls::open;
 use crate::fds::quiet::{BRIEFLY, Quiet};
 use crate::fds::table::{self, CREATED, DIRECTORY, IN_KERNEL, InUse, LOCKED};
 use crate::fds::{forget, kernel, locks};
-use crate::maps::openings;
-use crate::mounts::helper;
+use crate::maps::{self, Mode, openings};
+use crate::mounts::{self, helper};
 use crate::numbers::{self, limits, words};
 use crate::paths::descriptor;
 use crate::process::confined;
@@ -284,6 +284,25 @@ pub(crate) fn of_two(fds: &[(u64, u64); 2]) -> Served {
         }
     }
     None
+}
+
+/// `mmap(at, len, access, flags, fd, offset)` of a program whose numbers are left to the kernel: who changes a file that
+/// the kernel maps has to go through it, be it the program itself by a path or another one, so that it knows how long the
+/// file is. Of memory of the file system's own others see to that.
+pub(crate) fn before_mapping(args: &Args) {
+    let [_, _, _, flags, fd, _] = *args;
+    let fd = descriptor(fd);
+    if flags & libc::MAP_ANONYMOUS as u64 != 0
+        || !left::NUMBERS.is_begun()
+        || confined::is()
+        || words::is_internal(fd)
+    {
+        return;
+    }
+    let found = mounts::of_descriptor(fd).filter(|found| !found.is_directory);
+    if let Some(found) = found.filter(|found| maps::mode(found.mount) == Mode::Kernel) {
+        kernel::tell_mapping(fd, (found.mount, found.ino));
+    }
 }
 
 /// `poll`, `ppoll`: regular files among the descriptors are the kernel's to judge.

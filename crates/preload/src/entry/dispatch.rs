@@ -347,6 +347,7 @@ fn path_call(number: i64, args: &Args) -> Served {
 }
 
 fn mmap(args: &Args) -> Served {
+    descriptors::before_mapping(args);
     let serve = || maps::mmap(args).or_else(|| objects::mmap(args, confined::before_unseen_calls));
     foreign::mmap(args, serve)
 }

@@ -534,6 +534,17 @@ pub(crate) fn map(fd: i32, description: &InUse) -> bool {
     taken
 }
 
+/// As [`map`], of a file that is open by a descriptor of the kernel's own. Where it can't be said, the kernel says so of
+/// each page.
+pub(crate) fn tell_mapping(fd: i32, (mount, ino): (usize, Ino)) {
+    if ask(mount, ino) == Some(true) {
+        keep_asked(mount, ino);
+        // Twice: see `know_length`.
+        length(fd, libc::AT_STATX_FORCE_SYNC);
+        length(fd, libc::AT_STATX_FORCE_SYNC);
+    }
+}
+
 /// Says it once more when the kernel has the file open: the end of an opening before may have taken it back.
 fn keep_asked(mount: usize, ino: Ino) -> bool {
     let Some(fs) = mounts::fs(mount) else { return true };
