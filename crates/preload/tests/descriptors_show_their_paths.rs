@@ -44,6 +44,22 @@ fn programs_that_inherit_a_descriptor_find_its_path() {
     is_whole(&scratch, &slot);
 }
 
+/// `/proc/self/exe` was `.novale/INO.GENERATION:DIRECTORY:NAME (deleted)`, so that a loader found no library in `$ORIGIN`.
+#[test]
+fn a_program_started_by_a_descriptor_has_its_path() {
+    let Some((scratch, slot)) = mounted("started_by_descriptor") else { return };
+    // In subshells, which are made by fork: some shells start a plain command by vfork.
+    let script = "cd \"$0\"; cp \"$(command -v readlink)\" one; exec 5<one; exe=/proc/self/exe; \
+                  (exec /proc/self/fd/5 $exe); (exec /dev/fd/5 $exe); mv one two; (exec /proc/self/fd/5 $exe); \
+                  rm two; (exec /proc/self/fd/5 -n $exe) >/dev/null && echo starts; \
+                  printf '#!/bin/sh\necho a script\n' >three; chmod +x three; exec 6<three; (exec /proc/self/fd/6)";
+    let mut shell = direct(&scratch, Path::new("sh"));
+    let shown = succeeds(&shell.args(["-c", script, &scratch.dir()]).output().unwrap());
+    let [one, two] = ["one", "two"].map(|name| format!("{}/{name}", scratch.dir()));
+    assert_eq!(shown.lines().collect::<Vec<_>>(), [&one, &one, &two, "starts", "a script"]);
+    is_whole(&scratch, &slot);
+}
+
 mod tasks {
     use super::*;
 

@@ -15,6 +15,7 @@ use crate::mounts::{self, helper, state};
 use crate::numbers::{self, limits};
 use crate::paths;
 use crate::process::exec::{self, Changed};
+use crate::process::numbered::Numbered;
 use crate::process::{confined, exec_call, masks, signals};
 
 /// Words of what `clone3` is told, with room to spare: there are 11.
@@ -231,13 +232,17 @@ pub(crate) fn exec(number: i64, args: &Args) -> Outcome {
     if let Some(changed) = &changed {
         *environment = changed.environment;
     }
+    let numbered = Numbered::of(number, args);
     let left = (!is_in_vain(number, args)).then(|| {
         held::suspend();
         mounts::leave()
     });
     let of_mappings = openings::kept();
     locks::set_kept_stay(true, &of_mappings);
-    let result = exec_call::exec(number, &given);
+    let result = match numbered {
+        Some(program) => program.start(number, &given),
+        None => exec_call::exec(number, &given),
+    };
     locks::set_kept_stay(false, &of_mappings);
     let left = left.and_then(|left| {
         let left = left.free();

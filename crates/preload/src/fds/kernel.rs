@@ -379,6 +379,25 @@ fn open_by_number(
     })
 }
 
+/// Opens a file that the kernel has by its number once more, by a path: for the kernel to start as a program, which
+/// would be shown the number as its own path. No other thread is inside.
+pub(crate) fn by_path(fd: i32) -> Option<i32> {
+    let ((mount, ino), path) = shown::file_by_number(fd)?;
+    let flags = libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC;
+    let opened = keep(|| sys!(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, 0)).ok()?;
+    // Others may have put another file there.
+    if again::own_inode(mount, opened.into()) != Some(ino) {
+        close(&AtomicI32::new(opened));
+        return None;
+    }
+    Some(opened)
+}
+
+/// Closes what [`by_path`] has opened.
+pub(crate) fn close_by_path(fd: i32) {
+    close(&AtomicI32::new(fd));
+}
+
 /// Opens a file in the place of its own placeholder, where the program has no number left: an error, or
 /// the number, which is the file's lowest.
 fn open_in_place(target: &[u8], original: i32, file: &InUse) -> Ret {

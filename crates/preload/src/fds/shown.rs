@@ -128,11 +128,24 @@ pub(crate) fn target(fd: i32) -> Option<Vec<u8>> {
             return known;
         }
     }
+    let (mount, ino, noted) = by_number(fd)?;
+    path(mount, ino, Some(noted))
+}
+
+/// What the kernel has opened by its number, as it shows that itself.
+fn by_number(fd: i32) -> Option<(usize, Ino, Noted)> {
     let link = format!("/proc/thread-self/fd/{fd}\0");
     let mut shown = [0u8; PATH_MAX];
     let len = sys!(libc::SYS_readlink, link.as_ptr(), shown.as_mut_ptr(), shown.len());
-    let (mount, ino, noted) = parse(shown.get(..usize::try_from(len).ok()?)?)?;
-    path(mount, ino, Some(noted))
+    parse(shown.get(..usize::try_from(len).ok()?)?)
+}
+
+/// The file that the kernel has opened by its number, and a path, with a NUL, that leads to it where it has one.
+pub(crate) fn file_by_number(fd: i32) -> Option<((usize, Ino), Vec<u8>)> {
+    let (mount, ino, _) = by_number(fd)?;
+    let mut path = target(fd)?;
+    path.push(0);
+    Some(((mount, ino), path))
 }
 
 /// The path of an inode that somebody has open; `None` where it is not found, or was never known.

@@ -7,5 +7,6 @@ pub(crate) mod confined;
 pub(crate) mod exec;
 pub(crate) mod exec_call;
 pub(crate) mod masks;
+pub(crate) mod numbered;
 mod place;
 pub(crate) mod signals;
