@@ -188,12 +188,12 @@ mod tasks {
             let byte = |at: usize| unsafe { map.cast::<u8>().add(at).read_volatile() };
             assert_eq!([0, 2, 7].map(|page| byte(page * PAGE)), [1, 0, 0]);
             let (mut from, other) =
-                (3 * PAGE as i64, fs::File::create(place.join("copy")).unwrap());
+                ((3 * PAGE).try_into().unwrap(), fs::File::create(place.join("copy")).unwrap());
             let (fd, to) = (file.as_raw_fd(), other.as_raw_fd());
             let copied = unsafe {
                 libc::copy_file_range(fd, &raw mut from, to, std::ptr::null_mut(), PAGE, 0)
             };
-            assert_eq!(copied, PAGE as isize);
+            assert_eq!(usize::try_from(copied), Ok(PAGE));
             appends.write_all(b"x").unwrap();
             assert_eq!(appends.stream_position().unwrap(), 8 * PAGE as u64 + 1);
             assert_eq!(unsafe { libc::munmap(map, 9 * PAGE) }, 0);
