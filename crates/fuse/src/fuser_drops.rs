@@ -44,7 +44,8 @@ impl Drops {
         Self { service: service.clone(), node, notifier: notifier.get().cloned() }
     }
 
-    /// Whether the kernel has dropped its pages of a range, and what it has written back of them is done. Not to be asked by a serving thread.
+    /// Whether the kernel has dropped its pages of a range, and what it has written back of them is done. Not to be asked
+    /// by a serving thread.
     fn drop_pages(&self, bytes: &Range<u64>) -> bool {
         let from = i64::try_from(bytes.start).unwrap_or(i64::MAX);
         let len = i64::try_from(bytes.end).unwrap_or(i64::MAX).saturating_sub(from);
