@@ -54,7 +54,7 @@ tally passed $(($(count passed) - skipped)) 'cargo test'
 # Where the time goes.
 sed -n 's/^claimed.sh: //p' "$log" | sort -rn | head -n 15
 # What failed comes last, where it is looked for.
-awk '/^failures:/ { on = 1 } /^test result:|^successes:/ { on = 0 } on' "$log" | head -n 200
+awk '/^failures:/ { on = 1 } /^test result:|^successes:/ { on = 0 } on && ++n <= 200' "$log"
 while read -r name; do
   tally failed 1 "$name"
 done < <(sed -nE 's/^test (.*) \.\.\. FAILED$/\1/p' "$log")

@@ -251,13 +251,15 @@ fn a_command_that_waits_keeps_no_mount_busy() {
     });
 }
 
-/// Whether somebody waits for a process to end, by its handle.
+/// Whether somebody waits for a process to end, by its handle. Who has the handle may still look what the process is.
 fn is_waited_for(pid: u32) -> bool {
     let entries = |path: &Path| fs::read_dir(path).into_iter().flatten().flatten();
+    let tells =
+        |path: &Path, what: &str| fs::read_to_string(path).is_ok_and(|it| it.contains(what));
     let line = format!("Pid:\t{pid}\n");
     entries(Path::new("/proc")).any(|process| {
-        entries(&process.path().join("fdinfo"))
-            .any(|handle| fs::read_to_string(handle.path()).unwrap_or_default().contains(&line))
+        tells(&process.path().join("wchan"), "poll")
+            && entries(&process.path().join("fdinfo")).any(|handle| tells(&handle.path(), &line))
     })
 }
 
