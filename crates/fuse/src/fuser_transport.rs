@@ -35,8 +35,7 @@ use crate::fuser_convert::{
 };
 use crate::fuser_drops::{Drops, drop_old, is_after_stores};
 use crate::fuser_names::Names;
-use crate::fuser_writes::Writing;
-use crate::late::Write;
+use crate::fuser_writes::{Begun, Writing};
 use crate::looked::Looked;
 use crate::room::{Room, is_full, with_room};
 use crate::service::{Caller, Changes, Errno, OpenRequest, ReadFrom, Reply, Service};
@@ -484,30 +483,25 @@ impl Filesystem for Adapter {
         };
         let bytes = offset..offset.saturating_add(data.len() as u64);
         let writing = Writing { reply: Some(reply), bytes, drops };
-        if cached && self.service.is_shared() {
-            let (service, late) = (self.service.clone(), self.service.late().clone());
+        let begun = if cached && self.service.is_shared() {
+            let (service, late) = (self.service.clone(), self.service.late());
             let in_room = move |data: &[u8]| with_room(&*service, |service| write(service, data));
-            let kept = || Box::new(in_room.clone()) as Write;
-            let Some(now) = late.begin(node, data, kept, Box::new(writing)) else { return };
-            let written = write(&*self.service, data);
-            if !is_full(&written) {
-                late.end(now, written);
-            } else if late.waits(&now) {
-                let data = data.to_vec();
-                let answer = move |written| late.end(now, written);
-                self.room.again(move |service| write(service, &data), answer);
-            } else {
-                late.end(now, in_room(data));
-            }
+            let Some(now) = late.begin(node, data, || Box::new(in_room), Box::new(writing)) else {
+                return;
+            };
+            Begun::Late(late.clone(), now)
         } else {
-            let written = write(&*self.service, data);
-            if is_full(&written) {
-                let data = data.to_vec();
-                let answer = move |written| writing.end(written);
-                self.room.again(move |service| write(service, &data), answer);
-            } else {
-                writing.end(written);
-            }
+            Begun::Plain(writing)
+        };
+        let written = write(&*self.service, data);
+        if !is_full(&written) {
+            begun.end(written);
+        } else if begun.may_wait() {
+            let data = data.to_vec();
+            self.room
+                .again(move |service| write(service, &data), move |written| begun.end(written));
+        } else {
+            begun.end(with_room(&*self.service, |service| write(service, data)));
         }
         if let Some(old) = self.service.old_stores() {
             drop_old(&self.service, &self.notifier, old);

@@ -1,12 +1,13 @@
 //! What a request to write is answered.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use fuser::ReplyWrite;
 
 use crate::fuser_convert::errno;
 use crate::fuser_drops::Drops;
-use crate::late::Answer;
+use crate::late::{Answer, Late, Now};
 use crate::service::{Errno, Reply};
 
 /// A request to write bytes.
@@ -33,6 +34,30 @@ impl Writing {
         }
         if let (Err(_), Some(drops)) = (written, drops) {
             drops.give_up(bytes);
+        }
+    }
+}
+
+/// One that is being done.
+pub(crate) enum Begun {
+    Plain(Writing),
+    /// It is answered before it is done, if that takes long.
+    Late(Arc<Late>, Now),
+}
+
+impl Begun {
+    /// Whether it may be put aside until there is room.
+    pub(crate) fn may_wait(&self) -> bool {
+        match self {
+            Self::Plain(_) => true,
+            Self::Late(late, now) => late.waits(now),
+        }
+    }
+
+    pub(crate) fn end(self, written: Reply<usize>) {
+        match self {
+            Self::Plain(writing) => writing.end(written),
+            Self::Late(late, now) => late.end(now, written),
         }
     }
 }

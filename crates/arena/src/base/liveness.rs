@@ -193,13 +193,13 @@ fn has_memory(pid: u32) -> bool {
     match io::Error::last_os_error().raw_os_error() {
         _ if moved == 0 => true,
         Some(libc::ESRCH | libc::EINVAL) => false,
-        _ => can_be_refused(pid),
+        _ => has_memory_or_none_to_see(pid),
     }
 }
 
 /// The same for who may not look into it, and is told so of those alone that have any. Nothing is read: there is nothing
 /// at that address.
-fn can_be_refused(pid: i32) -> bool {
+fn has_memory_or_none_to_see(pid: i32) -> bool {
     let mut byte = 0_u8;
     let own = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
     let nothing = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 1 };
@@ -251,7 +251,7 @@ fn every_thread_is_being_killed(pid: u32) -> Option<bool> {
         let of_thread = |file| read(&format!("/proc/{pid}/task/{name}/{file}"));
         let status = of_thread("status").ok()?;
         let runs_no_more = runs_no_more(&String::from_utf8_lossy(&status))
-            || is_exiting(&String::from_utf8_lossy(&of_thread("stat").ok()?));
+            || parsed(&String::from_utf8_lossy(&of_thread("stat").ok()?))?.is_exiting();
         if !runs_no_more {
             return Some(false);
         }
@@ -283,15 +283,6 @@ fn runs_no_more(status: &str) -> bool {
     }
 }
 
-/// What `/proc/PID/task/TID/stat` says of a thread: that the kernel is ending it. It has taken the signal that does so,
-/// which shows no more, and may wait for what others of the process have locked.
-fn is_exiting(stat: &str) -> bool {
-    const PF_EXITING: u64 = 4;
-    // Behind the name: the state, which is field 3; the flags are field 9.
-    let flags = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_ascii_whitespace().nth(6));
-    flags.and_then(|flags| flags.parse().ok()).is_some_and(|flags: u64| flags & PF_EXITING != 0)
-}
-
 /// A file of `/proc`, by as few calls as can be: how long it is nobody knows, and std would ask for it,
 /// and read a few bytes at a time.
 fn read(path: &str) -> io::Result<Vec<u8>> {
@@ -300,11 +291,23 @@ fn read(path: &str) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
+/// What `/proc` says of a process or thread in one line.
 struct Stat {
     state: char,
+    /// The kernel's own (`PF_*`).
+    flags: u64,
     threads: u64,
     /// As in [`PidInfo`].
     start_time: u64,
+}
+
+impl Stat {
+    /// The kernel is ending the thread. It has taken the signal that does so, which shows no more, and may wait for what
+    /// others of the process have locked.
+    const fn is_exiting(&self) -> bool {
+        const PF_EXITING: u64 = 4;
+        self.flags & PF_EXITING != 0
+    }
 }
 
 fn stat(pid: u32) -> Option<Stat> {
@@ -317,15 +320,16 @@ fn parsed(text: &str) -> Option<Stat> {
     let (_, rest) = text.rsplit_once(')')?;
     let mut fields = rest.split_ascii_whitespace();
     let state = fields.next()?.chars().next()?;
-    // State is field 3, threads 20, start time 22, bytes of memory 23, where the stack begins 28 (proc_pid_stat(5)).
-    let threads = fields.nth(16)?.parse().ok()?;
+    // State is field 3, flags 9, threads 20, start time 22, bytes of memory 23, where the stack begins 28 (proc_pid_stat(5)).
+    let flags = fields.nth(5)?.parse().ok()?;
+    let threads = fields.nth(10)?.parse().ok()?;
     let ticks: u64 = fields.nth(1)?.parse().ok()?;
     let memory: u64 = fields.next()?.parse().ok()?;
     let stack = fields.nth(4)?.parse().ok()?;
     // Without memory the line is QEMU's, which shows a program that it emulates another stack than others see.
     let program = if memory == 0 { 0 } else { program_of(stack) };
     let start_time = program << TICKS_BITS | ticks & ((1 << TICKS_BITS) - 1);
-    Some(Stat { state, threads, start_time })
+    Some(Stat { state, flags, threads, start_time })
 }
 
 /// A number of 24 bits for where a stack begins, which the kernel chooses by chance for each program that
@@ -462,10 +466,12 @@ mod tests {
     /// One that had taken its signal, and waited in its end for what another thread had locked, was waited for.
     #[test]
     fn a_thread_that_is_ending_runs_no_more() {
-        let stat = |flags| format!("42 (a) D 7 8) D 1 42 42 0 -1 {flags} 9 9 9 9 9 9");
-        assert!(is_exiting(&stat("4195404")));
-        assert!(!is_exiting(&stat("4194304")));
-        assert!(!is_exiting(""));
+        let is_exiting = |flags| {
+            let line = format!("42 (a) D 7 8) D 1 42 42 0 -1 {flags}{}", " 9".repeat(43));
+            parsed(&line).unwrap().is_exiting()
+        };
+        assert!(is_exiting("4195404"));
+        assert!(!is_exiting("4194304"));
     }
 
     #[test]

@@ -23,13 +23,14 @@ pub(crate) fn folder() -> Option<String> {
 /// The same where something failed for want of room in an arena.
 pub(crate) fn folder_after(error: &anyhow::Error) -> Option<String> {
     let lacks_room = error.chain().any(|cause| {
-        let joining = match cause.downcast_ref() {
-            Some(JoinError::Core(why) | JoinError::LeftBehind { source: why, .. }) => Some(why),
-            Some(JoinError::Arena(ArenaError::Full(_))) => return true,
-            _ => cause.downcast_ref(),
+        let (core, arena) = match cause.downcast_ref() {
+            Some(JoinError::Core(why) | JoinError::LeftBehind { source: why, .. }) => {
+                (Some(why), None)
+            }
+            Some(JoinError::Arena(why)) => (None, Some(why)),
+            _ => (cause.downcast_ref(), cause.downcast_ref()),
         };
-        matches!(joining, Some(Error::NoMemory))
-            || matches!(cause.downcast_ref(), Some(ArenaError::Full(_)))
+        matches!(core, Some(Error::NoMemory)) || matches!(arena, Some(ArenaError::Full(_)))
     });
     if lacks_room { folder() } else { None }
 }
