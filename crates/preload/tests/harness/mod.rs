@@ -13,11 +13,12 @@ pub(crate) mod replicas;
 pub(crate) mod signals;
 
 use std::fs;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
 use support::{Scratch, Stopped, facts, novale, program};
 
 /// Where a task finds the mount point.
@@ -49,11 +50,14 @@ pub(crate) fn direct(scratch: &Scratch, what: &Path) -> Command {
     command
 }
 
-/// Runs one of the tasks directly.
+/// Runs one of the tasks directly. It ends with the thread that starts it: the test may fail before it ends it.
 pub(crate) fn task(scratch: &Scratch, name: &str) -> Command {
     let mut command = direct(scratch, &std::env::current_exe().unwrap());
     command.args(["--exact", &format!("tasks::{name}"), "--ignored", "--nocapture"]);
     command.stdin(Stdio::null());
+    let ends_too = || Ok(set_parent_process_death_signal(Some(Signal::KILL))?);
+    // SAFETY: it makes one system call.
+    unsafe { command.pre_exec(ends_too) };
     command
 }
 
