@@ -15,6 +15,8 @@ use harness::{is_whole, mounted, runs_with_the_daemon, runs_without_the_daemon, 
 promises! {
     attributes_need_no_daemon: runs_without_the_daemon attributes;
     attributes_of_the_kernel_are_left_to_it: runs_with_the_daemon by_kernel;
+    /// They were asked of what keeps a number here: a directory was none, and a file was no descriptor.
+    flags_are_asked_of_what_a_number_leads_to: runs_with_the_daemon flags;
     /// A file that was empty already was left as it was: `: > stamp` changed no time, and it kept its
     /// capabilities, as those did whose owner was set to the one that they had.
     empty_files_are_emptied_all_the_same: runs_with_the_daemon empties;
@@ -70,6 +72,27 @@ mod tasks {
 
     fn told(result: isize) -> Result<usize, i32> {
         usize::try_from(result).map_err(|_| Error::last_os_error().raw_os_error().unwrap())
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn flags() {
+        /// `file_getattr` and `file_setattr`, with `struct file_attr`.
+        const CALLS: [i64; 2] = [468, 469];
+        let folder = File::open(place()).unwrap();
+        let file = File::create(place().join("f")).unwrap();
+        let ask = |call: i64, dir: i32, name: &CStr, how: i32| {
+            let mut flags = [0_u64; 3];
+            let (at, len) = (flags.as_mut_ptr(), size_of_val(&flags));
+            told(unsafe { libc::syscall(call, dir, name.as_ptr(), at, len, how) } as isize)
+        };
+        let by_number = CString::new(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap();
+        for call in CALLS {
+            let by_path = ask(call, libc::AT_FDCWD, &c(&place().join("f")), 0);
+            assert_eq!(ask(call, folder.as_raw_fd(), c"f", 0), by_path);
+            assert_eq!(ask(call, file.as_raw_fd(), c"", libc::AT_EMPTY_PATH), by_path);
+            assert_eq!(ask(call, libc::AT_FDCWD, &by_number, 0), by_path);
+        }
     }
 
     fn set(path: &Path, name: &CStr, value: &[u8], flags: i32) -> Result<usize, i32> {

@@ -26,6 +26,9 @@ pub(crate) const QUOTACTL_FD: i64 = 443;
 pub(crate) const CACHESTAT: i64 = 451;
 /// Of Linux 6.15.
 pub(crate) const OPEN_TREE_ATTR: i64 = 467;
+/// Calls of Linux 6.17.
+pub(crate) const FILE_GETATTR: i64 = 468;
+pub(crate) const FILE_SETATTR: i64 = 469;
 /// Calls of Linux 6.13.
 pub(crate) const SETXATTRAT: i64 = 463;
 pub(crate) const GETXATTRAT: i64 = 464;
@@ -70,6 +73,7 @@ const OF_DESCRIPTORS: &[i64] = &[
     libc::SYS_fchmodat2,
     libc::SYS_name_to_handle_at,
     libc::SYS_open_tree,
+    OPEN_TREE_ATTR,
     libc::SYS_fspick,
     libc::SYS_mount_setattr,
     libc::SYS_quotactl_fd,
@@ -77,6 +81,8 @@ const OF_DESCRIPTORS: &[i64] = &[
     GETXATTRAT,
     LISTXATTRAT,
     REMOVEXATTRAT,
+    FILE_GETATTR,
+    FILE_SETATTR,
 ];
 
 /// Calls of the kernel's that name descriptors where others have none.
@@ -163,6 +169,8 @@ pub(crate) const OF_KERNELS_PATHS: &[i64] = &[
     GETXATTRAT,
     LISTXATTRAT,
     REMOVEXATTRAT,
+    FILE_GETATTR,
+    FILE_SETATTR,
 ];
 
 /// Other calls that are looked at each time.
@@ -276,6 +284,7 @@ const MAKING_DESCRIPTORS: &[i64] = &[
     libc::SYS_fsmount,
     libc::SYS_fspick,
     libc::SYS_open_tree,
+    OPEN_TREE_ATTR,
     libc::SYS_landlock_create_ruleset,
 ];
 

@@ -3,8 +3,8 @@
 use std::sync::atomic::Ordering;
 
 use crate::base::classes::{
-    self, CLOSES, CREATES, DESCRIPTOR, GETXATTRAT, LISTXATTRAT, OF_NAMED, OF_PATHS, REMOVEXATTRAT,
-    SETXATTRAT,
+    self, CLOSES, CREATES, DESCRIPTOR, FILE_GETATTR, FILE_SETATTR, GETXATTRAT, LISTXATTRAT,
+    OF_NAMED, OF_PATHS, OPEN_TREE_ATTR, REMOVEXATTRAT, SETXATTRAT,
 };
 use crate::base::sys::{Args, Outcome, RESTART, Served, fail, sys};
 use crate::base::thread::current;
@@ -57,12 +57,15 @@ const OF_EMPTY_PATHS: &[i64] = &[
     libc::SYS_futimesat,
     libc::SYS_name_to_handle_at,
     libc::SYS_open_tree,
+    OPEN_TREE_ATTR,
     libc::SYS_mount_setattr,
     libc::SYS_quotactl_fd,
     SETXATTRAT,
     GETXATTRAT,
     LISTXATTRAT,
     REMOVEXATTRAT,
+    FILE_GETATTR,
+    FILE_SETATTR,
 ];
 
 /// Serves a call, or leaves it to the kernel.
