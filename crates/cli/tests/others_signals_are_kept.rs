@@ -6,6 +6,7 @@
 mod support;
 
 use std::fs::{self, OpenOptions};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
@@ -56,6 +57,23 @@ fn a_daemon_started_with_signals_blocked_handles_them() {
         assert_eq!(error.raw_os_error(), Some(EIO));
     }
     assert!(fs::exists(format!("/proc/{pid}")).unwrap(), "the daemon lives");
+}
+
+/// Who mounts a pool while it has a lock by `flock` of its shell had it until the unmount.
+#[test]
+fn a_daemon_keeps_nothing_else_open() {
+    let Some(scratch) = Scratch::for_mount("a_daemon_keeps_nothing_else_open") else { return };
+    let _alone = alone();
+    let (slot, lock) = (scratch.pool(), scratch.slot("lock"));
+    let mut sh = Command::new("sh");
+    sh.args(["-c", "exec 9>\"$1\"; exec \"$0\" mount \"$2\" \"$3\""]).arg(program());
+    let mounted = sh.args([&lock, &slot, &scratch.dir()]).status().unwrap();
+    assert!(mounted.success());
+    let daemon = facts(&slot)["used_by"].as_u64().unwrap();
+    let open = fs::read_dir(format!("/proc/{daemon}/fd")).unwrap().map(|fd| fd.unwrap().path());
+    let open: Vec<PathBuf> = open.filter_map(|fd| fs::read_link(fd).ok()).collect();
+    assert!(open.contains(&PathBuf::from(&slot)), "{open:?}");
+    assert!(!open.contains(&PathBuf::from(&lock)), "{open:?}");
 }
 
 /// A daemon that is to outlive its terminal.

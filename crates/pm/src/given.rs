@@ -76,6 +76,15 @@ pub fn keep_ended_children() {
     }
 }
 
+/// Has programs that this process starts from now on have none of its descriptors but the standard ones: for one that
+/// outlives who started this process, and would keep open what that one has left open by chance. Linux before 5.11 leaves
+/// them.
+pub fn keep_descriptors() {
+    let (first, last, close_on_exec) = (STANDARD.end, u32::MAX, libc::CLOSE_RANGE_CLOEXEC);
+    // SAFETY: closes nothing here.
+    unsafe { libc::syscall(libc::SYS_close_range, first, last, close_on_exec) };
+}
+
 /// Has this thread, and those that it starts from now on, take signals that who started it may have blocked: for who
 /// handles them.
 pub fn unblock(signals: &[i32]) {

@@ -53,7 +53,8 @@ pub use cpu::WriteBackKind;
 pub use device::{Bandwidth, Device, DeviceError, MODEL_WORDS, Model};
 pub use error::{OutOfRange, PmError};
 pub use given::{
-    exec_as_given, is_ignored, keep_ended_children, note_given, spawn_as_given, unblock,
+    exec_as_given, is_ignored, keep_descriptors, keep_ended_children, note_given, spawn_as_given,
+    unblock,
 };
 pub use observer::{Both, Observer, StoreEvent, StoreKind};
 pub use options::{PmOptions, SlotKind, SlotLock, SlotMemory, SlotSpec};

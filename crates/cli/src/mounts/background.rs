@@ -104,6 +104,7 @@ fn spawn(request: &Request) -> std::io::Result<Child> {
         command.arg("--log").arg(log);
     }
     command.arg("--").args(&request.slots).arg(&request.target);
+    novale_pm::keep_descriptors();
     command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()
 }
 
