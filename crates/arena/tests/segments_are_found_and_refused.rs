@@ -41,6 +41,22 @@ fn what_one_handle_writes_another_reads() {
     assert_eq!(opened.clients().collect::<Vec<_>>(), [client.info()]);
 }
 
+/// With a filter that takes mapped files the core file of a program had all of it.
+#[test]
+fn core_files_have_nothing_of_a_segment() {
+    let (_folder, path) = place();
+    drop(Arena::create(&path, 64 << 20, IDENTITY).unwrap());
+    let opened = Arena::open(&path, IDENTITY).unwrap();
+    while opened.alloc(LARGE).unwrap().raw() < 20 << 20 {}
+    let all = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    let of_segment: Vec<&str> = all.split(path.to_str().unwrap()).skip(1).collect();
+    assert!(!of_segment.is_empty());
+    for mapping in of_segment {
+        let flags = mapping.lines().find_map(|line| line.strip_prefix("VmFlags:")).unwrap();
+        assert!(flags.contains(" dd"), "{flags}");
+    }
+}
+
 #[test]
 fn growth_by_one_handle_reaches_the_other() {
     let (_folder, path) = place();

@@ -36,6 +36,18 @@ fn a_file_keeps_what_was_stored_through_its_mapping() {
     assert_eq!(pm.counters().fences, 0);
 }
 
+/// With a filter that takes mapped files the core file of a program had all that was in memory of the pool.
+#[test]
+fn core_files_have_nothing_of_a_slot() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    file.as_file().set_len(1 << 20).unwrap();
+    let _pm = Pm::open(&[SlotSpec::new(file.path())], &PmOptions::default()).unwrap();
+    let all = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    let (_, of_slot) = all.split_once(file.path().to_str().unwrap()).unwrap();
+    let flags = of_slot.lines().find_map(|line| line.strip_prefix("VmFlags:")).unwrap();
+    assert!(flags.contains(" dd"), "{flags}");
+}
+
 #[test]
 fn a_scratch_mapping_stores_nothing_to_its_file() {
     let file = tempfile::NamedTempFile::new().unwrap();

@@ -98,20 +98,20 @@ impl Segment {
             .ok_or_else(|| io_error("map the arena", io::ErrorKind::OutOfMemory.into()))?;
         let segment = Self { base, len, limit: AtomicU64::new(limit), file };
         if segment.file.is_none() {
-            segment.advise_large_pages(0, len);
+            segment.advise(0, len, Advice::LinuxHugepage);
         }
         segment.ensure(FIXED)?;
         Ok(segment)
     }
 
-    /// Large pages are a gain where the kernel has them for this memory, and no loss elsewhere: so
-    /// a refusal is no error.
-    fn advise_large_pages(&self, from: u64, to: u64) {
+    /// Large pages are a gain where the kernel has them for this memory, and no loss elsewhere; a core file of a process
+    /// needs nothing of a shared segment, which tells of all users' files. A refusal is no error.
+    fn advise(&self, from: u64, to: u64, advice: Advice) {
         // SAFETY: `from` lies in the mapping, or at its end.
         let start = unsafe { self.base.add(to_usize(from)) };
         let (start, len) = (start.as_ptr().cast(), to_usize(to - from));
         // SAFETY: advice on this segment's own mapping; it changes no contents.
-        unsafe { rustix::mm::madvise(start, len, Advice::LinuxHugepage) }.ok();
+        unsafe { rustix::mm::madvise(start, len, advice) }.ok();
     }
 
     /// Maps the file up to `to`, where it has that many bytes, and only then says so. Threads that do
@@ -133,7 +133,8 @@ impl Segment {
         if mapped.is_err() {
             return known;
         }
-        self.advise_large_pages(from, to);
+        self.advise(from, to, Advice::LinuxHugepage);
+        self.advise(from, to, Advice::LinuxDontDump);
         self.limit.fetch_max(to, Relaxed).max(to)
     }
 

@@ -67,6 +67,7 @@ impl Mapping {
             // a reservation affects nobody.
             unsafe { mmap(at, len, protection(read_only), flags | MapFlags::FIXED, file, 0) }
         })
+        .inspect(Self::leave_out_of_cores)
     }
 
     /// Whether the file is on a DAX file system, which takes `MAP_SYNC`. Asked with a mapping of its
@@ -117,6 +118,12 @@ impl Mapping {
 
     pub(super) fn len(&self) -> u64 {
         self.len as u64
+    }
+
+    /// A core file of a process has none of it, whatever its filter takes: it is of all users' files.
+    fn leave_out_of_cores(&self) {
+        // SAFETY: the range is this mapping; the advice does not change its contents.
+        unsafe { madvise(self.base.cast(), self.len, Advice::LinuxDontDump) }.ok();
     }
 
     /// Asks for 2 MB pages; a kernel or file system without them changes nothing.
