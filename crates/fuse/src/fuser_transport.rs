@@ -2,7 +2,7 @@
 //! service, each result one reply.
 //!
 //! What is asked of the kernel, and why: parallel look-ups and listings (the core takes them);
-//! `O_TRUNC` inside open; listings with attributes when they pay; cached symbolic links (a link never
+//! listings with attributes when they pay; cached symbolic links (a link never
 //! changes); file handles (`.` and `..` are looked up); set-id bits left to us (without it each write
 //! asks for security.capability first); ACLs checked by the kernel, and umasks left to us, since they
 //! do not count where a directory has a default ACL; mmap of files that bypass the cache. Not asked for: the

@@ -242,7 +242,7 @@ fn record(
     let mut lines = JournalLines::new();
     let mut identity_mask = 0;
     for (index, part) in parts.iter().enumerate() {
-        // No operation has more than five inodes, and a record holds eight.
+        // No operation has more than four inodes, and a record holds eight.
         let pushed = lines.push(part.ino, part.next.line(session, None));
         debug_assert!(pushed.is_ok(), "a record of more than eight lines");
         if part.identity.is_some() {

@@ -2,7 +2,8 @@
 //! It is made once without the lock, to know what can be prepared, and again under it; what writes then
 //! asks no more. Where the file is as it was, the plan stands.
 //!
-//! A method is a file of this room, one line in [`Fs::write_small`], and its place in the policy.
+//! A method is a file of this room, an arm where methods are told apart, here and in [`Fs::write_small`], and its place
+//! in the policy.
 
 use novale_layout::{FileKind, Ino, PAGE, RoFeature};
 use novale_policy::{Method, WriteShape};
