@@ -1,5 +1,6 @@
 //! Promise: under `novale run --map=dax` a mapping that is longer than its file shows what the file gets
-//! later, no matter who makes it longer, and gives SIGBUS after the file's last page.
+//! later, no matter who makes it longer, and gives SIGBUS after the file's last page. Also without that option it shows
+//! all of the length that the program was told.
 //!
 //! Such mappings were the kernel's. LMDB maps as much as its database may ever hold, and then writes to
 //! the file: each of its transactions went through the daemon several times.
@@ -174,6 +175,14 @@ fn what_grows_in_too_many_pieces_becomes_the_kernels() {
     alone("grows_in_pieces");
 }
 
+/// The length was the pool's, of which the kernel knew when its own write was back: the program got SIGBUS, or zeros.
+#[test]
+fn all_of_a_length_that_was_told_is_there() {
+    let Some((scratch, slot)) = mounted("all_of_a_length_that_was_told_is_there") else { return };
+    harness::succeeds(&harness::task(&scratch, "told_lengths").output().unwrap());
+    is_whole(&scratch, &slot);
+}
+
 mod tasks {
     use super::harness::exits_with;
     use super::*;
@@ -187,6 +196,44 @@ mod tasks {
 
     fn open() -> File {
         File::options().read(true).write(true).open(path()).unwrap()
+    }
+
+    /// How long a file is: as std asks, by its descriptor, by its path, and by its end.
+    const LENGTHS: [fn(&File) -> i64; 4] = [
+        |file| file.metadata().unwrap().len().cast_signed(),
+        |file| {
+            let mut found = std::mem::MaybeUninit::<libc::stat>::uninit();
+            assert_eq!(unsafe { libc::fstat(file.as_raw_fd(), found.as_mut_ptr()) }, 0);
+            unsafe { found.assume_init() }.st_size
+        },
+        |_| fs::metadata(path()).unwrap().len().cast_signed(),
+        |file| unsafe { libc::lseek(file.as_raw_fd(), 0, libc::SEEK_END) },
+    ];
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn told_lengths() {
+        const RECORD: [u8; 512] = [b'x'; 512];
+        const RECORDS: usize = 1500;
+        for length in LENGTHS {
+            let file =
+                File::options().read(true).write(true).create_new(true).open(path()).unwrap();
+            let map = Map::of(&file, READS, libc::MAP_SHARED);
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    let mut other = File::options().append(true).open(path()).unwrap();
+                    (0..RECORDS).for_each(|_| other.write_all(&RECORD).unwrap());
+                });
+                let mut seen = 0;
+                while seen < RECORDS * RECORD.len() {
+                    let end = usize::try_from(length(&file)).unwrap();
+                    assert!((seen..end).step_by(RECORD.len()).all(|at| map.get(at) == b'x'));
+                    seen = end;
+                }
+            });
+            map.unmap();
+            fs::remove_file(path()).unwrap();
+        }
     }
 
     /// A mapping, byte by byte.

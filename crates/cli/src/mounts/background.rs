@@ -10,6 +10,7 @@ use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
+use novale_posix::by_number::DIRECTORY;
 use rustix::fs::{Mode, OFlags};
 
 use crate::mounts::mount::Request;
@@ -30,6 +31,9 @@ pub(crate) fn start(request: &Request) -> Result<Option<ExitCode>> {
         BufReader::new(output).read_line(&mut said).context("listening to the daemon")?;
     }
     if said.trim_end() == READY {
+        // The kernel knows the directory of numbers by then, and need not lock the root directory for it when a program
+        // has its first file handed over: any user may hold that lock, by a listing into memory that does not answer.
+        let _known = request.target.join(DIRECTORY).symlink_metadata();
         return Ok(Some(ExitCode::SUCCESS));
     }
     let status = child.wait().context("waiting for the daemon")?;

@@ -45,7 +45,9 @@ fn shown_of(fd: i32, description: &InUse) -> Result<Target, Served> {
         kernel::take_any(fd);
         return Err(None);
     }
-    of_descriptor(description)
+    let target = of_descriptor(description)?;
+    kernel::before_told(fd, description, target.fs);
+    Ok(target)
 }
 
 pub(super) fn of_descriptor(description: &InUse) -> Result<Target, Served> {
@@ -142,10 +144,15 @@ pub(crate) fn fstat(args: &Args) -> Served {
     either(shown_of(fd, &description).and_then(|target| store_stat(&target, args[1])))
 }
 
+/// The kernel is to say how long a file is that it may have mapped here: see [`kernel::before_told`].
+fn told_here(target: Target) -> Result<Target, Served> {
+    if kernel::may_have_mapped(target.fs, target.attr.ino) { Err(None) } else { Ok(target) }
+}
+
 /// `stat(path, buf)`, and `lstat`.
 pub(crate) fn stat(args: &Args, flags: i32) -> Served {
     let [path, buf, ..] = *args;
-    let found = target(libc::AT_FDCWD as u64, path, flags);
+    let found = target(libc::AT_FDCWD as u64, path, flags).and_then(told_here);
     either(found.and_then(|target| store_stat(&target, buf)))
 }
 
@@ -155,7 +162,8 @@ pub(crate) fn fstatat(args: &Args) -> Served {
     if flags as i32 & !STAT_FLAGS != 0 {
         return None;
     }
-    either(target(dir, path, flags as i32).and_then(|target| store_stat(&target, buf)))
+    let found = target(dir, path, flags as i32).and_then(told_here);
+    either(found.and_then(|target| store_stat(&target, buf)))
 }
 
 /// `statx(dir, path, flags, mask, buf)`.
@@ -166,7 +174,8 @@ pub(crate) fn statx(args: &Args) -> Served {
     if flags & !STAT_FLAGS != 0 || both || mask as u32 & STATX_RESERVED != 0 {
         return None;
     }
-    either(target(dir, path, flags).and_then(|target| store_statx(&target, mask as u32, buf)))
+    let found = target(dir, path, flags).and_then(told_here);
+    either(found.and_then(|target| store_statx(&target, mask as u32, buf)))
 }
 
 fn store_statx(target: &Target, mask: u32, at: u64) -> Result<(), Served> {

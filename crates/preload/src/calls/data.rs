@@ -573,14 +573,17 @@ pub(crate) fn lseek(args: &Args) -> Served {
     if is_shared && !is_from_end {
         return None;
     }
-    match novale_posix::sought(fs, description.ino(), *position, whence) {
+    let sought = match novale_posix::sought(fs, description.ino(), *position, whence) {
         Ok(to) if is_shared => kernel::set_position(descriptor(fd), &description, to.cast_signed()),
         Ok(to) => {
             *position = to;
             Some(to.cast_signed())
         }
         Err(error) => failed(error),
-    }
+    };
+    drop(position);
+    kernel::before_told(descriptor(fd), &description, fs);
+    sought
 }
 
 /// `fsync(fd)`, `fdatasync(fd)`: what was written, by this program or another, is durable already or now,

@@ -6,10 +6,10 @@
 //! on the kernel can do anything with it; this library goes on to read and write it directly. Once
 //! another process may have it too, the position is the kernel's.
 
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::Duration;
 
-use novale_core::Ino;
+use novale_core::{Fs, Ino};
 use novale_posix::by_number;
 
 use crate::base::guard::PATH_MAX;
@@ -54,6 +54,8 @@ const PATIENCE_NS: i64 = 6_000_000_000;
 const TICK: Duration = Duration::from_millis(100);
 
 static TAKING: Lock<()> = Lock::new(());
+/// The kernel may have mapped a file of a mount in this process.
+static MAPS: AtomicBool = AtomicBool::new(false);
 /// Leaves all paths to the kernel from now on.
 pub(crate) fn elsewhere() {
     numbers::stop();
@@ -577,6 +579,7 @@ fn keep_asked(mount: usize, ino: Ino) -> bool {
 /// it; false where that is not possible, `None` where the process has no pool to say it in. Who waits is outside:
 /// what the caller knew of the pool is over.
 pub(crate) fn ask(mount: usize, ino: Ino) -> Option<bool> {
+    MAPS.store(true, Ordering::Relaxed);
     let until = ctx().now_ns + PATIENCE_NS;
     let fs = mounts::fs(mount)?;
     let mut turn = fs.mappings_turn();
@@ -687,6 +690,20 @@ pub(crate) fn know_end(fd: i32, description: &InUse) {
     let is_known = |size| matches!(&known, Some(Ok(attr)) if attr.size == size);
     if !description.is(DIRECTORY) && !is_known(length(fd, libc::AT_STATX_DONT_SYNC)) {
         know_length(fd, description);
+    }
+}
+
+/// Whether the kernel may have a file mapped in this process: what the process is told of the file's length it may use
+/// there at once, and the kernel has to know of it before.
+pub(crate) fn may_have_mapped(fs: &Fs, ino: Ino) -> bool {
+    MAPS.load(Ordering::Relaxed) && fs.is_mapped(&ctx(), ino).unwrap_or(false)
+}
+
+/// Before the program uses what it is told of a file's length: the kernel knows of that much, where it may have the file
+/// mapped here. A write through the mount makes the file longer before the kernel has its answer.
+pub(crate) fn before_told(fd: i32, description: &InUse, fs: &Fs) {
+    if may_have_mapped(fs, description.ino()) && take(description) {
+        know_end(fd, description);
     }
 }
 
