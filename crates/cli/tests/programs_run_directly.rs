@@ -5,6 +5,7 @@
 mod support;
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -32,6 +33,23 @@ fn run(arguments: &[&str], change: impl FnOnce(&mut Command)) -> Ran {
     let output = command.output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
     (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+}
+
+/// To look what a program is it was opened, which waits for a writer.
+#[test]
+fn a_fifo_is_no_program() {
+    let scratch = Scratch::new();
+    let fifo = scratch.slot("fifo");
+    assert!(Command::new("mkfifo").args(["-m", "755", &fifo]).status().unwrap().success());
+    let script = scratch.slot("script");
+    fs::write(&script, format!("#!{fifo}\n")).unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    for program in [&fifo, &script] {
+        let mut command = Command::new("timeout");
+        command.arg("60").arg(env!("CARGO_BIN_EXE_novale")).args(["run", program]);
+        let code = command.env("NOVALE_PRELOAD", library()).status().unwrap().code();
+        assert_eq!(code, Some(126), "{program}");
+    }
 }
 
 #[test]

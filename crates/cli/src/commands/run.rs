@@ -132,7 +132,10 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
 fn check(program: &OsStr) -> Result<()> {
     let Some(mut path) = find_program(program) else { return Ok(()) };
     for _ in 0..SCRIPTS_MAX {
-        // What can't be read may be run all the same.
+        // What can't be read may be run all the same; what is no file (to open a FIFO waits) is refused by the kernel.
+        if !path.is_file() {
+            return Ok(());
+        }
         let Ok(file) = std::fs::File::open(&path) else { return Ok(()) };
         let read = |room: &mut [u8], at: u64| file.read_at(room, at).unwrap_or(0);
         match program::kind(read) {
