@@ -15,6 +15,7 @@ use std::time::Duration;
 use novale_lab::campaign::{Campaign, How, Rates, WORKLOADS, Workload, parse_replay, print_replay};
 use novale_lab::crash::{CrashSummary, Effort, explore};
 use novale_lab::diff::{Budget, Length};
+use novale_layout::INODES_PER_CHUNK;
 use support::{is_share, share};
 
 /// No workload here takes so long: what was not run then is a failure.
@@ -216,6 +217,24 @@ fn while_a_short_log_is_written_anew_in_a_full_pool() {
     let seen = explore(&case.steps, &case.options).unwrap_or_else(|failure| panic!("{failure}"));
     println!("{seen:?}");
     assert!(seen.collected_thorough > 0, "{seen:?}");
+}
+
+/// The first chunk of inodes is there from mkfs on. No workload has so many that another one comes.
+#[test]
+fn while_the_directory_of_inodes_gets_a_chunk() {
+    let create = |n| format!("create /d/{n} kind=file mode=644 uid=0 gid=0 rdev=0 target=%\n");
+    // No inode has the number 0; the root and the directory are there.
+    let before = INODES_PER_CHUNK - 3;
+    let options = format!(
+        "options slots=25165824 form=auto lanes=1 from_step={} subset_lines_max=1 data_lines_max=1 pairs=1 \
+         random=1 at_stores=0 used_one_in=0 nested_one_in=1000 cut_off_one_in=0 many_threads=0 eadr=0 seed=1\n",
+        before + 1
+    );
+    let directory = "create /d kind=directory mode=755 uid=0 gid=0 rdev=0 target=%\n";
+    let text = [options, directory.to_owned(), (0..=before).map(create).collect()].concat();
+    let case = parse_replay(&text).unwrap();
+    let seen = explore(&case.steps, &case.options).unwrap_or_else(|failure| panic!("{failure}"));
+    println!("{seen:?}");
 }
 
 #[test]
