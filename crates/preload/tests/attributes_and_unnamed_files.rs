@@ -84,7 +84,8 @@ mod tasks {
         let ask = |call: i64, dir: i32, name: &CStr, how: i32| {
             let mut flags = [0_u64; 3];
             let (at, len) = (flags.as_mut_ptr(), size_of_val(&flags));
-            told(unsafe { libc::syscall(call, dir, name.as_ptr(), at, len, how) } as isize)
+            let done = unsafe { libc::syscall(call, dir, name.as_ptr(), at, len, how) };
+            told(isize::try_from(done).unwrap())
         };
         let by_number = CString::new(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap();
         for call in CALLS {
