@@ -8,8 +8,8 @@ use std::process::{Command, Stdio};
 
 use novale_arena::{Arena, PidInfo};
 use novale_core::{
-    Ctx, FileKind, Form, Fs, Ino, MkfsOptions, NewInode, Node, OpenOptions, Piece, Place, Serial,
-    UpdatePolicy, Written, counted, mkfs,
+    Buffering, Ctx, FileKind, Form, Fs, Ino, MkfsOptions, Mode, NewInode, Node, OpenOptions, Piece,
+    Place, Serial, UpdatePolicy, Written, counted, mkfs,
 };
 use novale_pm::{Counters, Pm, PmOptions, Purpose, SlotLock, SlotSpec};
 use support::MB;
@@ -94,6 +94,22 @@ fn whatever_asks_for_bytes() {
         ("published", 1, 7),
     ];
     assert_eq!(asked(&done), expected);
+}
+
+#[test]
+fn whatever_is_buffered() {
+    let arena = Arena::anonymous(16 * MB).unwrap();
+    let options = OpenOptions { mode: Some(Mode::Buffered), ..OpenOptions::default() };
+    let pm = support::pool(&[8 * MB], 1);
+    let fs = Fs::open(pm, arena.clone(), &options, &Serial, &|_| ()).unwrap();
+    let file = make(&fs, "file");
+    let done = during(&arena, || {
+        fs.write(&CTX, file, 0, &[1; 5000]).unwrap();
+        fs.write(&CTX, file, 4990, &[2; 20]).unwrap();
+    });
+    assert_eq!(asked(&done), [("buffered", 2, 5020)]);
+    // A block, and two lines of it.
+    assert_eq!(Buffering::Hit.counts(&done), [1, 2]);
 }
 
 #[test]

@@ -245,23 +245,28 @@ fn a_checksum_is_known_of_when_the_view_was_dropped_meanwhile() {
 /// Nor that the newest operation's entries are to be redone after a crash: recovery would store what they have over what
 /// was stored to the page since.
 #[test]
-fn what_is_to_be_redone_is_known_of_when_the_view_was_dropped_meanwhile() {
-    let options = |form| OpenOptions { form, index_bytes: Some(0), ..OpenOptions::default() };
-    let fs = support::open_as(pool(&[16 * MB], 2), &options(Form::Two));
-    let file = make(&fs, b"file");
-    fs.write(&CTX, file.0, 0, &[1; PAGE]).unwrap();
-    let update = Some(Some(UpdatePolicy::FineLog));
-    fs.setattr(&CTX, Node::current(file.0), &SetAttr { update, ..SetAttr::default() }).unwrap();
-    fs.write(&CTX, file.0, 96, b"by the log").unwrap();
-    for number in 0..100 {
-        make(&fs, format!("other {number}").as_bytes());
+fn what_is_to_be_redone_is_known_of_also_when_the_view_was_dropped_meanwhile() {
+    for (update, others) in
+        [(UpdatePolicy::FineLog, 100), (UpdatePolicy::FineLog, 0), (UpdatePolicy::Adl, 0)]
+    {
+        let index_bytes = (others > 0).then_some(0);
+        let options = OpenOptions { form: Form::Two, index_bytes, ..OpenOptions::default() };
+        let fs = support::open_as(pool(&[16 * MB], 2), &options);
+        let file = make(&fs, b"file");
+        fs.write(&CTX, file.0, 0, &[1; PAGE]).unwrap();
+        let update = Some(Some(update));
+        fs.setattr(&CTX, Node::current(file.0), &SetAttr { update, ..SetAttr::default() }).unwrap();
+        fs.write(&CTX, file.0, 96, b"by the log").unwrap();
+        for number in 0..others {
+            make(&fs, format!("other {number}").as_bytes());
+        }
+        let map = Map::new(&fs, file);
+        map.store(100, b"mapped");
+        let fs = open(fs.into_pm(), Form::Two);
+        assert_eq!(&contents(&fs, file.0)[96..106], b"by tmapped", "{update:?}, {others}");
+        fs.close().unwrap();
+        verify(&fs.into_pm());
     }
-    let map = Map::new(&fs, file);
-    map.store(100, b"mapped");
-    let fs = open(fs.into_pm(), Form::Two);
-    assert_eq!(&contents(&fs, file.0)[96..106], b"by tmapped");
-    fs.close().unwrap();
-    verify(&fs.into_pm());
 }
 
 /// The last commit's checksum covered the page that was then stored to: recovery refused the commit,

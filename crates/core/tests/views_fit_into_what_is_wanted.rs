@@ -170,6 +170,22 @@ fn scatter(before: Before, mode: Mode) {
     is_sound(&fs);
 }
 
+/// What is wanted was exceeded for as long as the only file was used by each operation.
+#[test]
+fn one_that_was_just_used_goes_where_there_is_no_other() {
+    const WANTED: u64 = MB;
+    let fs = fs(64, WANTED);
+    let file = make(&fs, Ino::ROOT, "file", FileKind::File);
+    for at in (0..2500).map(|piece| piece * 64 * 4096) {
+        fs.write(&ctx(), file, at, b"x").unwrap();
+    }
+    assert!(fs.index_memory().used_bytes > WANTED);
+    make(&fs, Ino::ROOT, "other", FileKind::File);
+    let memory = fs.index_memory();
+    assert!(memory.used_bytes - memory.free_bytes < WANTED, "{memory:?}");
+    is_sound(&fs);
+}
+
 /// A file without a name lives in its view alone; what else is dropped must not take it along.
 #[test]
 fn a_held_file_without_a_name_stays() {

@@ -97,12 +97,14 @@ fn and_so_does_who_settles_for_them() {
 fn while_they_overwrite() {
     let setup = format!(
         "create /f {FILE}\nwrite /f offset=0 len=9000 fill=1
-         create /g {FILE}\nwrite /g offset=0 len=5000 fill=3"
+         create /g {FILE}\nwrite /g offset=0 len=5000 fill=3
+         write /f offset=200 len=64 fill=4"
     );
     let setup = parse_steps(&setup).unwrap();
-    // The copy is a write from a mapping where that is a method of its own.
+    // The copy is a write from a mapping where that is a method of its own. The last one maps a page anew that may have
+    // a second copy.
     let victims = "write /f offset=100 len=64 fill=2\nwrite /f offset=4000 len=5000 fill=2
-        copy /g /f from=50 to=3000 len=2000";
+        copy /g /f from=50 to=3000 len=2000\nwrite /f offset=0 len=4096 fill=5";
     for update in share(UpdatePolicy::ALL.to_vec()) {
         let core = CoreOptions { update, ..CoreOptions::new(vec![2 << 20], 1, Form::Auto) };
         let (points, stride) = (Points::Pool, one_in(2));

@@ -60,12 +60,24 @@ fn placeless(ino: Ino, record: PmAddr) -> Error {
     Error::damaged_inode(ino, "journal record", record, "a number without a place")
 }
 
+/// For each inode that records speak of: record and line.
+type ByIno = BTreeMap<Ino, Vec<(usize, CommitLine)>>;
+
+fn by_ino(records: &[Record]) -> ByIno {
+    let mut found = ByIno::new();
+    for (index, record) in records.iter().enumerate() {
+        for (ino, line) in record.body.lines.iter() {
+            found.entry(*ino).or_default().push((index, *line));
+        }
+    }
+    found
+}
+
 /// All records of all lanes.
 #[derive(Debug, Default)]
 pub(crate) struct Journal {
     pub(crate) records: Vec<Record>,
-    /// For each inode that records speak of: record and line.
-    by_ino: BTreeMap<Ino, Vec<(usize, CommitLine)>>,
+    by_ino: ByIno,
     /// The newest record number of each lane.
     pub(crate) last_seq: Vec<u64>,
     /// Where records are that a crash tore.
@@ -97,15 +109,12 @@ impl Journal {
                     continue;
                 };
                 last_seq = last_seq.max(record.lane_seq);
-                let index = this.records.len();
-                for (ino, line) in record.lines.iter() {
-                    this.by_ino.entry(*ino).or_default().push((index, *line));
-                }
                 let (doubt, placeless) = (None, None);
                 this.records.push(Record { at, body: record, good: false, doubt, placeless });
             }
             this.last_seq.push(last_seq);
         }
+        this.by_ino = by_ino(&this.records);
         Ok(this)
     }
 
@@ -125,12 +134,7 @@ impl Journal {
         self.records = records
             .filter(|record| record.body.lines.iter().any(|(ino, _)| inos.contains(ino)))
             .collect();
-        self.by_ino.clear();
-        for (index, record) in self.records.iter().enumerate() {
-            for (ino, line) in record.body.lines.iter() {
-                self.by_ino.entry(*ino).or_default().push((index, *line));
-            }
-        }
+        self.by_ino = by_ino(&self.records);
     }
 
     /// Judges the records of the session that crashed: one counts when its checksum holds, or
