@@ -52,7 +52,7 @@ while read -r name; do
 done < <(grep -v ' ignored, a task of another test$' "$log" | sed -nE 's/^test (.*) \.\.\. ignored.*$/\1/p')
 tally passed $(($(count passed) - skipped)) 'cargo test'
 # Where the time goes.
-sed -n 's/^claimed.sh: //p' "$log" | sort -rn | head -n 15
+sed -n 's/^claimed.sh: //p' "$log" | sort -rn | sed -n 1,15p
 # What failed comes last, where it is looked for.
 awk '/^failures:/ { on = 1 } /^test result:|^successes:/ { on = 0 } on && ++n <= 200' "$log"
 while read -r name; do

@@ -2,7 +2,11 @@
 //! does what it was asked for as soon as the daemon goes on. `umount` says who keeps the mount in another
 //! namespace.
 
-#![allow(clippy::unwrap_used, reason = "a test panics")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test panics, and says what it skips"
+)]
 
 mod support;
 
@@ -13,6 +17,7 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc::{Sender, channel};
 use std::thread::{self, JoinHandle};
 
+use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, mount_bind, unmount};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
 use support::{Scratch, Stopped, alone, facts, novale, program, without_mounts};
@@ -76,8 +81,17 @@ fn umount_where_a_namespace_has_the_mount_that_no_process_or_one_thread_alone_is
             "by a bind mount" => {
                 File::create(&bound).unwrap();
                 let opened = format!("/proc/self/fd/{}", namespace.as_raw_fd());
-                mount_bind(opened.as_str(), bound.as_str()).unwrap();
+                let is_bound = mount_bind(opened.as_str(), bound.as_str());
                 drop(namespace);
+                // Linux 6.18 numbers namespaces by batches of each CPU, and binds none of a lower number than its own.
+                if is_bound == Err(Errno::INVAL) {
+                    println!(
+                        "skipped: umount_where_a_namespace_is_bound: it seems older than this one"
+                    );
+                    novale(&["umount", "--force", &dir]).ok();
+                    continue;
+                }
+                is_bound.unwrap();
                 (["no process is in", &bound], None, None)
             }
             _ => ([dir.as_str(), &me], None, Some(thread_in(namespace))),
