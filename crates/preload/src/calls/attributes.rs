@@ -146,7 +146,11 @@ pub(crate) fn fstat(args: &Args) -> Served {
 
 /// The kernel is to say how long a file is that it may have mapped here: see [`kernel::before_told`].
 fn told_here(target: Target) -> Result<Target, Served> {
-    if kernel::may_have_mapped(target.fs, target.attr.ino) { Err(None) } else { Ok(target) }
+    if kernel::may_have_mapped(target.fs, target.attr.ino) {
+        report::because(Why::Mapped);
+        return Err(None);
+    }
+    Ok(target)
 }
 
 /// `stat(path, buf)`, and `lstat`.
