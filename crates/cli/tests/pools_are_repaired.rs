@@ -7,6 +7,7 @@ mod support;
 use std::fs;
 use std::io::SeekFrom;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, lchown, symlink};
+use std::path::Path;
 use std::process::Command;
 
 use support::{Scratch, novale, patch};
@@ -109,16 +110,13 @@ fn what_is_given_up_is_kept_first() {
     assert!(novale(&["check", &slot]).ok().contains("no errors"));
 }
 
-/// A pool whose daemon was killed, with a damaged inode, was not mounted for writing any more.
-#[test]
-fn a_pool_that_was_refused_for_writing_is_mounted_after_its_repair() {
-    let test = "a_pool_that_was_refused_for_writing_is_mounted_after_its_repair";
-    let Some(scratch) = Scratch::for_mount(test) else { return };
-    let (slot, dir, pieces) = (scratch.pool(), scratch.dir(), scratch.slot("pieces"));
-    novale(&["mount", &slot, &dir]).ok();
+/// Makes a file of 9,000 bytes in a directory of a mounted pool; the pool is unmounted then, as if it had not been closed,
+/// and the directory's log damaged, so that a salvage has no name for the file.
+fn lose_a_name(scratch: &Scratch) {
+    let (slot, dir) = (scratch.slot("pool"), scratch.dir());
     fs::create_dir(scratch.in_dir("sub")).unwrap();
     fs::write(scratch.in_dir("sub/kept"), [7; 9000]).unwrap();
-    let number = std::os::unix::fs::MetadataExt::ino(&fs::metadata(scratch.in_dir("sub")).unwrap());
+    let number = fs::metadata(scratch.in_dir("sub")).unwrap().ino();
     novale(&["umount", &dir]).ok();
     let said = novale(&["dump", "--json", &slot, "inode", &number.to_string()]).ok();
     let inode: serde_json::Value = serde_json::from_str(&said).unwrap();
@@ -126,24 +124,63 @@ fn a_pool_that_was_refused_for_writing_is_mounted_after_its_repair() {
     let at = u64::from_str_radix(entry.trim_start_matches("0:0x"), 16).unwrap();
     // The only name in the directory.
     patch(&slot, SeekFrom::Start(at + 20), b"damage");
-    // As if it had not been closed: the state line that says so is gone.
+    // The state line that says that it was closed is gone.
     let said = novale(&["dump", "--json", &slot, "superblock"]).ok();
     let pool: serde_json::Value = serde_json::from_str(&said).unwrap();
     let states = pool["states"].as_array().unwrap();
     let clean = states.iter().find(|line| line["notes"][0] == "stands").unwrap();
     let clean = clean["at"].as_str().unwrap().trim_start_matches("0:0x");
     patch(&slot, SeekFrom::Start(u64::from_str_radix(clean, 16).unwrap()), &[0; 64]);
+}
+
+/// What the only file in a directory holds.
+fn only_file_in(dir: &Path) -> Vec<u8> {
+    let files: Vec<_> = fs::read_dir(dir).unwrap().map(|file| file.unwrap().path()).collect();
+    assert_eq!(files.len(), 1, "{files:?}");
+    fs::read(&files[0]).unwrap()
+}
+
+/// A pool whose daemon was killed, with a damaged inode, was not mounted for writing any more.
+#[test]
+fn a_pool_that_was_refused_for_writing_is_mounted_after_its_repair() {
+    let test = "a_pool_that_was_refused_for_writing_is_mounted_after_its_repair";
+    let Some(scratch) = Scratch::for_mount(test) else { return };
+    let (slot, dir, pieces) = (scratch.pool(), scratch.dir(), scratch.slot("pieces"));
+    novale(&["mount", &slot, &dir]).ok();
+    lose_a_name(&scratch);
     novale(&["mount", &slot, &dir]).refused(1, &["could destroy it"]);
     let salvage = ["check", "--repair=salvage", "--yes", "--save", &pieces, &slot];
     assert_eq!(novale(&salvage).code, 1);
     novale(&["mount", &slot, &dir]).ok();
-    let lost: Vec<_> = fs::read_dir(scratch.in_dir("lost+found")).unwrap().collect();
-    assert_eq!(lost.len(), 1);
-    let found = lost.into_iter().next().unwrap().unwrap().path();
-    assert_eq!(fs::read(found).unwrap(), [7; 9000]);
+    assert_eq!(only_file_in(&scratch.in_dir("lost+found")), [7; 9000]);
     fs::write(scratch.in_dir("sub/new"), b"written").unwrap();
     novale(&["umount", &dir]).ok();
     assert!(novale(&["check", &slot]).ok().contains("no errors"));
+}
+
+/// Any user may make a directory of that name where the root is everybody's, and read in it what lay in a directory that
+/// was closed to all.
+#[test]
+fn what_a_repair_finds_lies_where_only_root_comes() {
+    let Some(scratch) = Scratch::for_mount("what_a_repair_finds") else { return };
+    let (slot, dir, pieces) = (scratch.pool(), scratch.dir(), scratch.slot("pieces"));
+    novale(&["mount", &slot, &dir]).ok();
+    let makes = |name: &str, owner, mode| {
+        let dir = scratch.in_dir(name);
+        fs::create_dir(&dir).unwrap();
+        lchown(&dir, Some(owner), None).unwrap();
+        fs::set_permissions(dir, fs::Permissions::from_mode(mode)).unwrap();
+    };
+    makes("lost+found", 1001, 0o700);
+    makes("lost+found.2", 0, 0o710);
+    makes("lost+found.3", 0, 0o705);
+    makes("lost+found.4", 0, 0o700);
+    lose_a_name(&scratch);
+    let salvage = ["check", "--repair=salvage", "--yes", "--save", &pieces, &slot];
+    assert_eq!(novale(&salvage).code, 1);
+    novale(&["mount", &slot, &dir]).ok();
+    assert_eq!(only_file_in(&scratch.in_dir("lost+found.4")), [7; 9000]);
+    novale(&["umount", &dir]).ok();
 }
 
 /// The first name of a directory was its whole listing's error, where the kernel asks for names with attributes.

@@ -7,8 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use novale_layout::{
-    Entry, FileKind, FilePage, IDENTITY_VERSION, INODES_PER_CHUNK, INODES_PER_PAGE, IdentityLine,
-    Ino, Name as Text, PAGE, PmAddr, WORDS_PER_PAGE,
+    Attributes, Entry, FileKind, FilePage, IDENTITY_VERSION, INODES_PER_CHUNK, INODES_PER_PAGE,
+    IdentityLine, Ino, Name as Text, PAGE, PmAddr, WORDS_PER_PAGE,
 };
 use novale_pm::{Flushed, Purpose};
 
@@ -18,6 +18,7 @@ use crate::inode::state::InodePlace;
 use crate::log::coverage::Mappings;
 use crate::log::pairs::LoggedPairs;
 use crate::offline::repair::gather::{Gathered, GatheredNames, Inode, Name};
+use crate::offline::repair::salvage::attributes;
 use crate::offline::repair::tree::{Plan, TreeNode};
 use crate::offline::repair::write::Writer;
 use crate::offline::repair::{HeldPages, Repair, tree};
@@ -131,7 +132,8 @@ impl Repair<'_, '_> {
         }
     }
 
-    /// Gives names to what has none, in a lost+found that is made where there is none. Returns its
+    /// Gives names to what has none, in a lost+found that is made where there is none that root alone may enter: whoever
+    /// else has made one, or may look into it, would come to files that lay in directories closed to them. Returns its
     /// number.
     fn name_the_lost(
         &mut self,
@@ -154,7 +156,9 @@ impl Repair<'_, '_> {
         let mut number = 1;
         let found = loop {
             match kept(&text) {
-                Some(name) if name.kind == FileKind::Directory => break Some(name.ino),
+                Some(name) if all.inodes.get(&name.ino).is_some_and(is_roots_alone) => {
+                    break Some(name.ino);
+                }
                 None => break None,
                 Some(_) => {
                     number += 1;
@@ -350,6 +354,12 @@ fn nodes(all: &Gathered) -> BTreeMap<Ino, TreeNode> {
         Some((inode.ino, TreeNode { generation, kind: inode.kind()?, names }))
     };
     in_use.filter_map(node).collect()
+}
+
+/// Whether it is a directory that only root may enter, or write to.
+fn is_roots_alone(inode: &Inode) -> bool {
+    let Attributes { uid, mode, .. } = attributes(inode);
+    inode.kind() == Some(FileKind::Directory) && uid == 0 && mode & 0o077 == 0
 }
 
 /// The entries that carry out an edit; the inode's names are brought up to it.

@@ -224,7 +224,7 @@ fn hints(all: &Gathered) -> Hints {
     hints
 }
 
-fn attributes(inode: &Inode) -> Attributes {
+pub(super) fn attributes(inode: &Inode) -> Attributes {
     let of_identity = |identity: &IdentityLine| Attributes {
         mode: identity.mode & 0o7777,
         uid: identity.uid,
