@@ -559,6 +559,7 @@ pub(crate) fn lseek(args: &Args) -> Served {
     let description = table::get(descriptor(fd)).filter(|found| !found.is(DIRECTORY))?;
     // The kernel may have an old idea of where a file ends, no matter whose the position is.
     let is_from_end = whence as i32 == libc::SEEK_END;
+    let tells_length = !matches!(whence as i32, libc::SEEK_SET | libc::SEEK_CUR);
     if description.is(MAPPED) && !is_from_end {
         return None;
     }
@@ -582,7 +583,9 @@ pub(crate) fn lseek(args: &Args) -> Served {
         Err(error) => failed(error),
     };
     drop(position);
-    kernel::before_told(descriptor(fd), &description, fs);
+    if tells_length {
+        kernel::before_told(descriptor(fd), &description, fs);
+    }
     sought
 }
 

@@ -560,9 +560,7 @@ pub(crate) fn map(fd: i32, description: &InUse) -> bool {
 pub(crate) fn tell_mapping(fd: i32, (mount, ino): (usize, Ino)) {
     if ask(mount, ino) == Some(true) {
         keep_asked(mount, ino);
-        // Twice: see `know_length`.
-        length(fd, libc::AT_STATX_FORCE_SYNC);
-        length(fd, libc::AT_STATX_FORCE_SYNC);
+        know_length_of(fd, (mount, ino));
     }
 }
 
@@ -609,7 +607,7 @@ pub(crate) fn tell_length(mount: usize, ino: Ino, generation: u32) {
     let name = by_number::name(ino, generation);
     let path = [by_number::DIRECTORY.as_bytes(), b"/", name.as_bytes()].concat();
     below((mount, &known.target), &path, again::is_there_still, |dir, path| {
-        // Twice: see `know_length`.
+        // Twice: see `know_length_of`.
         ask_length(dir, path.as_ptr(), 0);
         let told = ask_length(dir, path.as_ptr(), 0);
         if told == 0 {
@@ -633,9 +631,7 @@ impl Reader {
         let flags = libc::O_RDONLY | libc::O_NOFOLLOW | libc::O_CLOEXEC;
         let fd = open_by_number((mount, ino), target, name.as_bytes(), (flags, is_there));
         let fd = u32::try_from(fd).ok()?;
-        // Twice: see `know_length`.
-        length(fd.cast_signed(), libc::AT_STATX_FORCE_SYNC);
-        length(fd.cast_signed(), libc::AT_STATX_FORCE_SYNC);
+        know_length_of(fd.cast_signed(), (mount, ino));
         Some(Self { file: (mount, ino), fd })
     }
 
@@ -665,13 +661,17 @@ fn ask_length(dir: i32, path: *const u8, flags: i32) -> Ret {
     sys!(libc::SYS_statx, dir, path, flags, libc::STATX_SIZE, found.as_mut_ptr())
 }
 
-/// Has the kernel learn how long a file is, and its mode with that. What it is told while it has been told something else in the
-/// meantime, it drops: an answer that was on its way since before the file grew may come in between, by
-/// a look at one of the file's names in another process. Whatever it takes after the first answer is
-/// newer than this question, so it is asked twice, and until its own idea is as long as the file was.
+/// Has the kernel learn how long a file is, and its mode with that: see [`know_length_of`].
 pub(crate) fn know_length(fd: i32, description: &InUse) {
-    let fs = mounts::fs(description.mount());
-    let Ok(known) = fs.map_or(Ok(0), |fs| fs.getattr(description.ino()).map(|attr| attr.size))
+    know_length_of(fd, (description.mount(), description.ino()));
+}
+
+/// Has the kernel learn how long the file is that a descriptor leads to. What it is told while it has been told something
+/// else in the meantime, it drops: an answer that was on its way since before the file grew may come in between, by a look
+/// at one of the file's names in another process. Whatever it takes after the first answer is newer than this question, so
+/// it is asked twice, and until its own idea is as long as the file was.
+fn know_length_of(fd: i32, (mount, ino): (usize, Ino)) {
+    let Ok(known) = mounts::fs(mount).map_or(Ok(0), |fs| fs.getattr(ino).map(|attr| attr.size))
     else {
         return;
     };
