@@ -12,10 +12,12 @@ mod support;
 
 use std::time::Duration;
 
+use novale_core::{Ctx, Form, NewInode, Node};
 use novale_lab::campaign::{Campaign, How, Rates, WORKLOADS, Workload, parse_replay, print_replay};
 use novale_lab::crash::{CrashSummary, Effort, explore};
-use novale_lab::diff::{Budget, Length};
-use novale_layout::INODES_PER_CHUNK;
+use novale_lab::diff::{Budget, Length, make_pool, open_pool};
+use novale_layout::{FileKind, INODES_PER_CHUNK};
+use novale_pm::{Pm, PmOptions};
 use support::{is_share, share};
 
 /// No workload here takes so long: what was not run then is a failure.
@@ -225,6 +227,7 @@ fn while_the_directory_of_inodes_gets_a_chunk() {
     let create = |n| format!("create /d/{n} kind=file mode=644 uid=0 gid=0 rdev=0 target=%\n");
     // No inode has the number 0; the root and the directory are there.
     let before = INODES_PER_CHUNK - 3;
+    assert_eq!(number_behind(before), INODES_PER_CHUNK);
     let options = format!(
         "options slots=25165824 form=auto lanes=1 from_step={} subset_lines_max=1 data_lines_max=1 pairs=1 \
          random=1 at_stores=0 used_one_in=0 nested_one_in=1000 cut_off_one_in=0 many_threads=0 eadr=0 seed=1\n",
@@ -235,6 +238,20 @@ fn while_the_directory_of_inodes_gets_a_chunk() {
     let case = parse_replay(&text).unwrap();
     let seen = explore(&case.steps, &case.options).unwrap_or_else(|failure| panic!("{failure}"));
     println!("{seen:?}");
+}
+
+/// The number of the file that is made behind so many others in a directory.
+fn number_behind(others: u64) -> u64 {
+    let pm = Pm::anonymous(&[24 << 20], &PmOptions::default()).unwrap();
+    make_pool(&pm, 1).unwrap();
+    let fs = open_pool(pm, Form::Auto, 0).unwrap();
+    let make = |dir, name: &str, kind| {
+        let new = NewInode { kind, mode: 0o755, uid: 0, gid: 0, rdev: 0, target: b"" };
+        let ctx = Ctx { now_ns: 1, hint: 0 };
+        fs.create(&ctx, dir, name.as_bytes(), &new).unwrap().ino
+    };
+    let dir = Node::current(make(Node::ROOT, "d", FileKind::Directory));
+    (0..=others).map(|n| make(dir, &n.to_string(), FileKind::File).get()).max().unwrap()
 }
 
 #[test]
