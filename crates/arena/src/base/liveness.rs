@@ -193,13 +193,13 @@ fn has_memory(pid: u32) -> bool {
     match io::Error::last_os_error().raw_os_error() {
         _ if moved == 0 => true,
         Some(libc::ESRCH | libc::EINVAL) => false,
-        _ => has_memory_or_none_to_see(pid),
+        _ => may_have_memory(pid),
     }
 }
 
-/// The same for who may not look into it, and is told so of those alone that have any. Nothing is read: there is nothing
-/// at that address.
-fn has_memory_or_none_to_see(pid: i32) -> bool {
+/// As [`has_memory`], for who may not look into the process: the kernel refuses that of one with memory, and names one
+/// without as gone. Nothing is read, as there is nothing at that address.
+fn may_have_memory(pid: i32) -> bool {
     let mut byte = 0_u8;
     let own = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
     let nothing = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 1 };
