@@ -10,6 +10,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, lchown, symlink};
 use std::path::Path;
 use std::process::Command;
 
+use rustix::fs::{XattrFlags, lsetxattr};
 use support::{Scratch, novale, patch};
 
 const EUCLEAN: i32 = 117;
@@ -181,6 +182,35 @@ fn what_a_repair_finds_lies_where_only_root_comes() {
     novale(&["mount", &slot, &dir]).ok();
     assert_eq!(only_file_in(&scratch.in_dir("lost+found.4")), [7; 9000]);
     novale(&["umount", &dir]).ok();
+}
+
+/// Of a file with an ACL the group's bits are the most that anybody has by it. They were left, and no ACL: the group, to
+/// which it gave nothing, had all that it gave another user.
+#[test]
+fn who_loses_an_access_list_gives_nobody_more() {
+    let Some(scratch) = Scratch::for_mount("who_loses_an_access_list") else { return };
+    let (slot, dir, pieces) = (scratch.pool(), scratch.dir(), scratch.slot("pieces"));
+    novale(&["mount", &slot, &dir]).ok();
+    let file = scratch.in_dir("file");
+    fs::write(&file, b"kept").unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o675)).unwrap();
+    let mark = b"the mark of attributes";
+    lsetxattr(&file, "user.mark", mark, XattrFlags::empty()).unwrap();
+    novale(&["umount", &dir]).ok();
+    let bytes = fs::read(&slot).unwrap();
+    let at = bytes.windows(mark.len()).position(|here| here == mark).unwrap();
+    patch(&slot, SeekFrom::Start(at as u64), b"damage");
+    let salvage = ["check", "--repair=salvage", "--yes", "--save", &pieces, &slot];
+    let done = novale(&salvage);
+    assert!(
+        done.out.contains("no extended attributes any more, and its group no rights"),
+        "{}",
+        done.out
+    );
+    novale(&["mount", &slot, &dir]).ok();
+    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o7777, 0o605);
+    novale(&["umount", &dir]).ok();
+    assert!(novale(&["check", &slot]).ok().contains("no errors"));
 }
 
 /// The first name of a directory was its whole listing's error, where the kernel asks for names with attributes.

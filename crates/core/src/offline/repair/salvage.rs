@@ -25,6 +25,9 @@ use crate::offline::repair::write::Writer;
 use crate::offline::repair::{Change, Repair, SavedPiece};
 use crate::pool::Pool;
 
+/// Of a mode, what a file's group may do.
+const GROUP_BITS: u32 = 0o070;
+
 /// What names say of inodes: generation and kind.
 type Hints = BTreeMap<Ino, Vec<(u32, FileKind)>>;
 
@@ -160,9 +163,15 @@ impl Repair<'_, '_> {
                 writer.commit(inode, &without_copies(runs), Flushed::none(), |_| ())
             }
             Damage::Xattrs(_) => {
-                self.lost(at, format!("{why}; inode {ino} has no extended attributes any more"));
-                let attributes = Attributes { xattr_root: PmAddr::NULL, ..attributes(inode) };
-                let entry = [Entry::Attributes(attributes)];
+                let old = attributes(inode);
+                // An ACL may have been among them: then the group's bits are the most that anybody had by it.
+                let has_acls = inode.kind() != Some(FileKind::Symlink);
+                let mode = if has_acls { old.mode & !GROUP_BITS } else { old.mode };
+                let what = format!("{why}; inode {ino} has no extended attributes any more");
+                let rights = if mode == old.mode { "" } else { ", and its group no rights" };
+                self.lost(at, format!("{what}{rights}"));
+                let entry =
+                    [Entry::Attributes(Attributes { xattr_root: PmAddr::NULL, mode, ..old })];
                 writer.commit(inode, &entry, Flushed::none(), |_| ())
             }
         }
