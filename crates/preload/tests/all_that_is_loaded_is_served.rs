@@ -90,11 +90,25 @@ fn others(folder: &Path) -> Vec<PathBuf> {
     kinds.iter().filter_map(|(name, words)| compiled(folder, name, words, SOURCE)).collect()
 }
 
+/// The dynamic linker of an older glibc, and a program that names it: the library's needs were not found.
+fn of_old_libc(folder: &Path) -> Vec<PathBuf> {
+    let mut loader = fs::read("/lib64/ld-linux-x86-64.so.2").unwrap();
+    let version = b"GLIBC_2.35";
+    let at = loader.windows(version.len()).position(|here| here == version).unwrap();
+    loader[at..at + version.len()].copy_from_slice(b"GLIBC_2.25");
+    let path = folder.join("ld-linux-x86-64.so.2");
+    fs::write(&path, loader).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    let names = format!("-Wl,--dynamic-linker={}", path.display());
+    let program = compiled(folder, "old", &["cc", &names], "int main(void) { return 0; }");
+    program.into_iter().chain([path]).collect()
+}
+
 #[test]
 fn strict_refuses_what_cannot_load_the_library() {
     let Some((scratch, slot)) = mounted("refused") else { return };
     let folder = tempfile::tempdir().unwrap();
-    for program in others(folder.path()) {
+    for program in others(folder.path()).into_iter().chain(of_old_libc(folder.path())) {
         let output = direct(&scratch, &program).output().unwrap();
         assert_eq!(output.status.code(), Some(125), "{}", program.display());
         let script = folder.path().join("script");

@@ -13,7 +13,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::ValueEnum;
 use novale_core::Ino;
 use novale_fuse::{KIND, MountEntry, MountTable, find};
@@ -128,6 +128,8 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
     Ok(ExitCode::from(if found { NOT_EXECUTABLE } else { NOT_FOUND }))
 }
 
+const OLD_LIBC: &str = "its libc is no glibc, or one before 2.35";
+
 /// Refuses a program that can't load the library, or would not start with it.
 fn check(program: &OsStr) -> Result<()> {
     let Some(mut path) = find_program(program) else { return Ok(()) };
@@ -139,10 +141,19 @@ fn check(program: &OsStr) -> Result<()> {
         let Ok(file) = std::fs::File::open(&path) else { return Ok(()) };
         let read = |room: &mut [u8], at: u64| file.read_at(room, at).unwrap_or(0);
         match program::kind(read) {
-            Kind::Fit | Kind::Static => return Ok(()),
+            Kind::Other | Kind::Static => return Ok(()),
+            Kind::Linked(by) => {
+                let loader = std::fs::File::open(OsStr::from_bytes(by.path().to_bytes()));
+                let read = |room: &mut [u8], at: u64| {
+                    loader.as_ref().map_or(0, |file| file.read_at(room, at).unwrap_or(0))
+                };
+                ensure!(!program::is_old_libc(read), "{OLD_LIBC}");
+                return Ok(());
+            }
             Kind::Unfit(Unfit::OtherLoader) => {
                 bail!("it is built for another libc than glibc of 64 bits")
             }
+            Kind::Unfit(Unfit::OldLibc) => bail!("{OLD_LIBC}"),
             Kind::Unfit(Unfit::Sanitizer) => {
                 bail!("its sanitizer has to be the first library that it loads")
             }

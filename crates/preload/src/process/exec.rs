@@ -295,6 +295,12 @@ fn own_is_there() -> bool {
     fd >= 0 && sys!(libc::SYS_close, fd) == 0
 }
 
+/// Reads a file from an offset on; how many bytes.
+fn read(fd: i64, room: &mut [u8], at: u64) -> usize {
+    let got = sys!(libc::SYS_pread64, fd, room.as_mut_ptr(), room.len(), at);
+    usize::try_from(got).unwrap_or(0)
+}
+
 /// Whether a program loads what it is told to preload, as far as its file says, and its limit of data: the loader
 /// ends one that has no room for what is preloaded.
 fn fits(dir: u64, named: u64) -> bool {
@@ -308,14 +314,20 @@ fn fits(dir: u64, named: u64) -> bool {
         if fd < 0 {
             break;
         }
-        let read = |room: &mut [u8], at: u64| {
-            let got = sys!(libc::SYS_pread64, fd, room.as_mut_ptr(), room.len(), at);
-            usize::try_from(got).unwrap_or(0)
-        };
-        let kind = program::kind(read);
+        let kind = program::kind(|room, at| read(fd, room, at));
         sys!(libc::SYS_close, fd);
         match kind {
-            Kind::Fit => break,
+            Kind::Other => break,
+            Kind::Linked(by) => {
+                let path = by.path().as_ptr();
+                let loader = sys!(libc::SYS_openat, libc::AT_FDCWD, path, flags, 0);
+                let is_old = loader >= 0 && program::is_old_libc(|room, at| read(loader, room, at));
+                sys!(libc::SYS_close, loader);
+                if is_old {
+                    report::program(named);
+                }
+                return !is_old;
+            }
             Kind::Static => {
                 report::program(named);
                 break;

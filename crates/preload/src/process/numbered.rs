@@ -82,5 +82,5 @@ fn is_native(fd: i32) -> bool {
     };
     read(&mut magic, 0) == magic.len()
         && &magic == b"\x7fELF"
-        && matches!(program::kind(read), Kind::Fit | Kind::Static)
+        && matches!(program::kind(read), Kind::Linked(_) | Kind::Static)
 }
