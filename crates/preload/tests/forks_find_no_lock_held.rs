@@ -53,6 +53,15 @@ fn what_starts_no_program_keeps_what_it_has() {
     is_whole(&scratch, &slot);
 }
 
+/// A file that was opened with `O_NONBLOCK` is handed to the kernel for the child, which refused to open it so: both lost
+/// it for as long as the other process had its lease.
+#[test]
+fn a_child_has_a_file_that_another_process_has_a_lease_on() {
+    let Some((scratch, slot)) = mounted("a_child_has_a_leased_file") else { return };
+    succeeds(&task(&scratch, "leased").output().unwrap());
+    is_whole(&scratch, &slot);
+}
+
 /// Such a child has its parent's descriptors until it uses a mount itself: where the parent was killed and the daemon
 /// gone, nobody could open the pool for as long as it lived.
 #[test]
@@ -92,6 +101,79 @@ mod tasks {
             unsafe { libc::_exit(0) };
         }
         unsafe { libc::raise(libc::SIGKILL) };
+    }
+
+    /// Whether a thread of the parent waits for a lease that is to be given back.
+    fn parent_waits() -> bool {
+        let threads = format!("/proc/{}/task", std::os::unix::process::parent_id());
+        let waits = |thread: std::fs::DirEntry| {
+            let at = std::fs::read_to_string(thread.path().join("wchan"));
+            at.is_ok_and(|at| at.contains("lease"))
+        };
+        std::fs::read_dir(threads).unwrap().any(|thread| thread.is_ok_and(waits))
+    }
+
+    /// Takes a lease on a file when it is told to, says so, and gives it back when its parent waits for that, or tells it
+    /// to.
+    fn takes_lease(path: &CStr, [told, says]: [i32; 2]) -> ! {
+        unsafe {
+            let mut broken: libc::sigset_t = std::mem::zeroed();
+            libc::sigaddset(&raw mut broken, libc::SIGIO);
+            libc::sigprocmask(libc::SIG_BLOCK, &raw const broken, std::ptr::null_mut());
+            let mut byte = 0_u8;
+            libc::read(told, (&raw mut byte).cast(), 1);
+            let fd = libc::open(path.as_ptr(), libc::O_RDONLY);
+            byte = u8::from(libc::fcntl(fd, libc::F_SETLEASE, libc::F_RDLCK) == 0);
+            libc::write(says, (&raw const byte).cast(), 1);
+            let mut told = libc::pollfd { fd: told, events: libc::POLLIN, revents: 0 };
+            while !parent_waits() && libc::poll(&raw mut told, 1, 1) == 0 {}
+            libc::fcntl(fd, libc::F_SETLEASE, libc::F_UNLCK);
+            libc::_exit(0);
+        }
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn leased() {
+        let path = PathBuf::from(std::env::var_os(PLACE).unwrap()).join("leased");
+        std::fs::write(&path, "hello").unwrap();
+        let path = CString::new(path.into_os_string().into_encoded_bytes()).unwrap();
+        let [go, taken] = [(); 2].map(|()| {
+            let mut pair = [0; 2];
+            assert_eq!(unsafe { libc::pipe(pair.as_mut_ptr()) }, 0);
+            pair
+        });
+        let leaser = unsafe { libc::fork() };
+        if leaser == 0 {
+            takes_lease(&path, [go[0], taken[1]]);
+        }
+        let fd = unsafe { libc::open(path.as_ptr(), libc::O_RDWR | libc::O_NONBLOCK) };
+        let mut has_taken = 0_u8;
+        unsafe {
+            libc::write(go[1], b"x".as_ptr().cast(), 1);
+            libc::read(taken[0], (&raw mut has_taken).cast(), 1);
+        }
+        let mut found = [0; 5];
+        let mut reads = || unsafe {
+            libc::pread(fd, found.as_mut_ptr().cast(), 5, 0) == 5 && found == *b"hello"
+        };
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            unsafe { libc::_exit(i32::from(!reads())) };
+        }
+        let mut status = 0;
+        unsafe { libc::waitpid(child, &raw mut status, 0) };
+        let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
+        let is_read = reads();
+        unsafe {
+            libc::write(go[1], b"x".as_ptr().cast(), 1);
+            libc::waitpid(leaser, std::ptr::null_mut(), 0);
+        }
+        assert!(status == 0 && is_read, "{status} {is_read}");
+        assert_eq!(flags & libc::O_NONBLOCK, libc::O_NONBLOCK);
+        if has_taken == 0 {
+            println!("skipped: a_child_has_a_leased_file: the kernel gives no lease");
+        }
     }
 
     extern "C" fn starts_true(_: i32) {

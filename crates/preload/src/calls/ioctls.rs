@@ -14,6 +14,7 @@ use crate::fds::table::{self, DIRECTORY, IN_KERNEL, InUse, SHARED};
 use crate::paths::descriptor;
 
 const TCGETS: u32 = 0x5401;
+const TCGETS2: u32 = 0x802c_542a;
 const TIOCGWINSZ: u32 = 0x5413;
 const FICLONE: u32 = 0x4004_9409;
 const FICLONERANGE: u32 = 0x4020_940d;
@@ -67,7 +68,7 @@ pub(crate) fn ioctl(args: &Args) -> Served {
     };
     match request {
         // What languages ask of every file that they open: whether it is a terminal.
-        TCGETS | TIOCGWINSZ => Some(fail(libc::ENOTTY)),
+        TCGETS | TCGETS2 | TIOCGWINSZ => Some(fail(libc::ENOTTY)),
         FICLONE => clone(&file, (fd, args[2] as i32)),
         FICLONERANGE => match guard::load::<i64>(args[2]) {
             Some(from) => clone(&file, (fd, i32::try_from(from).unwrap_or(-1))),

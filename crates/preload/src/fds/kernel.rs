@@ -353,8 +353,14 @@ fn open(target: &[u8], description: &InUse) -> Ret {
 
 /// Opens a file through the mount, by its inode number.
 fn open_file(target: &[u8], file: &InUse, there: fn(usize) -> bool) -> Ret {
-    let flags = file.flags() & KEPT | libc::O_CLOEXEC;
-    open_by_number(locks::file_of(file), target, &shown::name_by_number(file), (flags, there))
+    // With it the kernel refuses to open a file that another process has a lease on, and does not wait for that one.
+    let flags = file.flags() & KEPT & !libc::O_NONBLOCK | libc::O_CLOEXEC;
+    let name = shown::name_by_number(file);
+    let fd = open_by_number(locks::file_of(file), target, &name, (flags, there));
+    if fd >= 0 && file.flags() & libc::O_NONBLOCK != 0 {
+        sys!(libc::SYS_fcntl, fd, libc::F_SETFL, file.flags() & table::CHANGING);
+    }
+    fd
 }
 
 /// Opens the file that the mount has by a name among the numbers. What lies at that name in another mount, or where
