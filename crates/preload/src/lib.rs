@@ -47,7 +47,7 @@ use novale_posix::report::Event;
 
 use crate::base::settings::{self, Variable};
 use crate::base::thread::Inside;
-use crate::base::{begun, report};
+use crate::base::{begun, imports, report};
 use crate::calls::open;
 use crate::entry::counted;
 use crate::fds::table;
@@ -66,6 +66,7 @@ static START: extern "C" fn(c_int, *const *const c_char, *const *const c_char) =
 /// stands side by side too (`.novale_data`), apart from tables of which they touch nothing (`.novale_tables`).
 #[unsafe(link_section = ".text.novale_start")]
 extern "C" fn start(_count: c_int, _args: *const *const c_char, environment: *const *const c_char) {
+    imports::bind();
     let _inside = Inside::new();
     // SAFETY: the loader hands over the list, before anything else runs.
     unsafe { settings::begin(environment) };

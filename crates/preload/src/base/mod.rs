@@ -7,6 +7,7 @@ pub(crate) mod begun;
 pub(crate) mod classes;
 pub(crate) mod guard;
 pub(crate) mod heap;
+pub(crate) mod imports;
 pub(crate) mod left;
 pub(crate) mod lock;
 pub(crate) mod report;
