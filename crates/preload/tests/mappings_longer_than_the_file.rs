@@ -183,6 +183,26 @@ fn all_of_a_length_that_was_told_is_there() {
     is_whole(&scratch, &slot);
 }
 
+/// A process whose children get numbers of their own has no thread to give way: its mappings became the kernel's, who
+/// knew neither how long the file was by then nor how long the process made it after that.
+#[test]
+fn what_becomes_the_kernels_unasked_is_as_long_as_the_file() {
+    alone("unshares_numbers");
+}
+
+/// A child without a free descriptor can't hold what its parent has mapped: its mapping is the kernel's, who did not know
+/// how long the file was.
+#[test]
+fn a_child_without_descriptors_sees_all_of_the_file() {
+    alone("has_no_descriptor_left");
+}
+
+/// Who confines itself is shown all of a file that it has no descriptor of any more.
+#[test]
+fn who_has_confined_itself_sees_all_of_the_file() {
+    alone("locks_all_memory");
+}
+
 mod tasks {
     use super::harness::exits_with;
     use super::*;
@@ -643,5 +663,88 @@ mod tasks {
         assert_eq!(read, [3]);
         file.read_exact_at(&mut read, ((page - 1) * PAGE + 1) as u64).unwrap();
         assert_eq!(read, [77]);
+    }
+
+    /// Makes the file a page longer in one of several ways, and returns where that page is.
+    fn one_more(file: &File, how: u64) -> usize {
+        let end = file.metadata().unwrap().len().next_multiple_of(PAGE as u64);
+        let longer = (end + 1).cast_signed();
+        match how {
+            0 => file.write_all_at(&[1; 10], end).unwrap(),
+            1 => file.set_len(end + 10).unwrap(),
+            2 => assert_eq!(unsafe { libc::fallocate(file.as_raw_fd(), 0, longer, 5) }, 0),
+            3 => {
+                file.set_len(end).unwrap();
+                let mut appends = File::options().append(true).open(path()).unwrap();
+                appends.write_all(b"x").unwrap();
+            }
+            _ => {
+                let path = std::ffi::CString::new(path().to_str().unwrap()).unwrap();
+                assert_eq!(unsafe { libc::truncate(path.as_ptr(), longer) }, 0);
+            }
+        }
+        usize::try_from(end).unwrap()
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn unshares_numbers() {
+        let file = open();
+        let map = Map::shared(&file);
+        let before: Vec<usize> = (0..5).map(|how| one_more(&file, how)).collect();
+        assert_eq!((map.shown(0), map.shown(before[4])), ("own", "own"));
+        assert_eq!(unsafe { libc::unshare(libc::CLONE_NEWPID) }, 0);
+        assert_eq!(map.shown(0), "kernel");
+        for at in before {
+            map.set(at + 1, 3);
+        }
+        for at in (0..5).map(|how| one_more(&file, how)) {
+            map.set(at + 1, 3);
+            assert_eq!(map.get(at + 1), 3);
+        }
+    }
+
+    /// Opens files until there is no descriptor left, of few.
+    fn use_up_descriptors() -> Vec<File> {
+        let few = libc::rlimit { rlim_cur: 64, rlim_max: 64 };
+        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const few) }, 0);
+        std::iter::from_fn(|| File::open("/dev/null").ok()).collect()
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn has_no_descriptor_left() {
+        let file = open();
+        let map = Map::shared(&file);
+        let (mut here, mut there) = std::os::unix::net::UnixStream::pair().unwrap();
+        let used = use_up_descriptors();
+        let before = one_more(&file, 0);
+        let child = unsafe { libc::fork() };
+        let mut byte = [0];
+        if child == 0 {
+            let seen = map.get(before);
+            there.write_all(&[seen]).unwrap();
+            std::io::Read::read_exact(&mut there, &mut byte).unwrap();
+            let is_there = map.get(before + PAGE) == 1;
+            unsafe { libc::_exit(i32::from(!is_there)) };
+        }
+        drop(there);
+        std::io::Read::read_exact(&mut here, &mut byte).unwrap();
+        assert_eq!((byte[0], one_more(&file, 0)), (1, before + PAGE));
+        here.write_all(b"x").unwrap();
+        assert_eq!(exits_with(child), 0);
+        drop(used);
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn locks_all_memory() {
+        let file = open();
+        let map = Map::shared(&file);
+        let at = one_more(&file, 0);
+        drop(file);
+        let flags = libc::MCL_CURRENT | libc::MCL_ONFAULT;
+        assert_eq!(unsafe { libc::mlockall(flags) }, 0);
+        assert_eq!((map.shown(at), map.get(at)), ("kernel", 1));
     }
 }

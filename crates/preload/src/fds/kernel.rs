@@ -583,7 +583,7 @@ fn keep_asked(mount: usize, ino: Ino) -> bool {
 /// it; false where that is not possible, `None` where the process has no pool to say it in. Who waits is outside:
 /// what the caller knew of the pool is over.
 pub(crate) fn ask(mount: usize, ino: Ino) -> Option<bool> {
-    MAPS.store(true, Ordering::Relaxed);
+    has_mapped();
     let until = ctx().now_ns + PATIENCE_NS;
     let fs = mounts::fs(mount)?;
     let mut turn = fs.mappings_turn();
@@ -697,6 +697,11 @@ pub(crate) fn know_end(fd: i32, description: &InUse) {
     if !description.is(DIRECTORY) && !is_known(length(fd, libc::AT_STATX_DONT_SYNC)) {
         know_length(fd, description);
     }
+}
+
+/// The kernel has a file mapped in this process, or is about to.
+pub(crate) fn has_mapped() {
+    MAPS.store(true, Ordering::Relaxed);
 }
 
 /// Whether the kernel may have a file mapped in this process: what the process is told of the file's length it may use

@@ -77,6 +77,15 @@ impl Anchor {
         Some(Self { at: u64::try_from(at).ok()?, writes: description.writes() })
     }
 
+    /// Has the kernel read the page, by which the mount's daemon learns that the kernel maps the file: for a process that
+    /// has no pool to say it in.
+    fn have_read(&self) {
+        if sys!(libc::SYS_mprotect, self.at, PAGE, libc::PROT_READ) == 0 {
+            sys!(libc::SYS_madvise, self.at, PAGE, libc::MADV_POPULATE_READ);
+            sys!(libc::SYS_mprotect, self.at, PAGE, libc::PROT_NONE);
+        }
+    }
+
     /// A mapping of the kernel's of what a part shows, somewhere else.
     fn shadow(&self, part: &Part) -> Option<u64> {
         let len = part.offset.checked_add(part.len)?;
@@ -128,6 +137,7 @@ pub(crate) fn swap(parts: &[Part], source: &Arc<Source>) -> bool {
         }
     }
     source.set_given();
+    kernel::has_mapped();
     growing::changed();
     true
 }
@@ -178,7 +188,7 @@ fn give_way(mount: usize) -> bool {
             flush(fs, &maps, &source);
             wake_sleepers(fs, &maps, &source);
             source.give_up(fs);
-            kernel::tell_length(source.mount, source.ino, source.generation);
+            tell_length(&source);
             ended.extend(maps.forget_given(&source));
         } else {
             done = false;
@@ -189,31 +199,56 @@ fn give_way(mount: usize) -> bool {
     done
 }
 
-/// Makes all mappings of a mount's files the kernel's that can be, no matter who wants them. No other
-/// thread is inside, and the caller keeps them out.
-pub(crate) fn give_all(mount: usize) {
-    let (Some(fs), Some(mut maps)) = (mounts::here(mount), maps::some()) else { return };
-    let mut ended = Vec::new();
+/// Makes all mappings of a mount's files the kernel's that can be, no matter who wants them, and says which these are.
+/// No other thread is inside, and the caller keeps them out.
+pub(crate) fn give_all(mount: usize) -> Vec<Arc<Source>> {
+    let (mut given, mut ended) = (Vec::new(), Vec::new());
+    let (Some(fs), Some(mut maps)) = (mounts::here(mount), maps::some()) else { return given };
     for source in maps.sources(|source| source.mount == mount && source.can_give_way()) {
         if swap(maps.parts(), &source) {
             flush(fs, &maps, &source);
             wake_sleepers(fs, &maps, &source);
             source.give_up(fs);
+            // Nobody has asked for it, so that nobody else says that the kernel maps it. Where others hold it, it is said
+            // when they have given way.
+            fs.ask_to_map(&ctx(), source.ino).unwrap_or_default();
+            tell_length(&source);
             ended.extend(maps.forget_given(&source));
+            given.push(source);
         }
     }
     drop(maps);
     drop(ended);
+    given
 }
 
 /// The same for the mounts whose helper can't be made again after a call, so that nobody would give way.
 pub(crate) fn give_unattended() {
     for mount in helper::take_lost() {
         let quiet = quiet::Quiet::of_call();
-        if quiet.wait(quiet::PATIENCE) {
-            give_all(mount);
+        let are_out = quiet.wait(quiet::PATIENCE);
+        let given = if are_out { give_all(mount) } else { Vec::new() };
+        drop(quiet);
+        for source in &given {
+            say_mapped(source);
         }
     }
+}
+
+/// Has it said that the kernel maps a file whose mapping has become the kernel's unasked, so that all who make the file
+/// longer do so by the kernel from now on, and has the kernel know the length that it has.
+pub(crate) fn say_mapped(source: &Source) {
+    if kernel::ask(source.mount, source.ino).is_none()
+        && let Some(anchor) = &source.anchor
+    {
+        anchor.have_read();
+    }
+    tell_length(source);
+}
+
+/// Has the kernel know the length of a file whose mapping is the kernel's now.
+fn tell_length(source: &Source) {
+    kernel::tell_length(source.mount, source.ino, source.generation);
 }
 
 /// Makes durable what was stored in a source's parts while they showed the file's own pages.

@@ -57,7 +57,7 @@ impl Gate {
         let mut maps = MAPS_HERE.lock();
         // The holds are the parent's.
         maps.0.iter().for_each(|part| *part.of.hold.lock() = None);
-        let mut ended = hold_all(&mut maps);
+        let (mut ended, given) = hold_all(&mut maps);
         // What a parent held that has ended, or has not waited, may have been given to others before it was held here.
         // To a child that is made as its parent's sibling this one looks the same.
         if self.ends[0] < 0 || sys!(libc::SYS_getppid) != self.parent {
@@ -78,14 +78,19 @@ impl Gate {
         for end in self.ends {
             numbers::close_low(end);
         }
+        // Others may have to give way for that, the parent among them.
+        for source in &given {
+            giving::say_mapped(source);
+        }
     }
 }
 
 /// Holds what is mapped and not held. What can't be, since a kernel is to map the file, becomes the
-/// kernel's, or else is shut. Returns what ends by that.
+/// kernel's, or else is shut. Returns what ends by that, and what has become the kernel's, whose length it has to be
+/// told.
 #[must_use]
-fn hold_all(maps: &mut Maps) -> Vec<Part> {
-    let mut ended = Vec::new();
+fn hold_all(maps: &mut Maps) -> (Vec<Part>, Vec<Arc<Source>>) {
+    let (mut ended, mut given) = (Vec::new(), Vec::new());
     for source in maps.sources(|source| source.is_own() || source.base.is_some()) {
         let mut hold = source.hold.lock();
         if hold.is_none() {
@@ -99,6 +104,7 @@ fn hold_all(maps: &mut Maps) -> Vec<Part> {
         }
         if giving::swap(&maps.0, &source) {
             ended.extend(maps.forget_given(&source));
+            given.push(source);
         } else {
             let end = |part: &mut Part| {
                 shut(std::slice::from_ref(part));
@@ -108,7 +114,7 @@ fn hold_all(maps: &mut Maps) -> Vec<Part> {
             maps.show_more(|part| Arc::ptr_eq(&part.of, &source), end);
         }
     }
-    ended
+    (ended, given)
 }
 
 /// Makes the file's own pages inaccessible where they are mapped.
@@ -147,10 +153,13 @@ pub(crate) fn suspend() {
 /// The process has stayed the program that it was.
 pub(crate) fn resume() {
     let Some(mut maps) = some() else { return };
-    let ended = hold_all(&mut maps);
+    let (ended, given) = hold_all(&mut maps);
     show_again(&mut maps);
     drop(maps);
     drop(ended);
+    for source in &given {
+        giving::say_mapped(source);
+    }
 }
 
 /// Shows what was shut, as the files are now.
