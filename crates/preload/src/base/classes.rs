@@ -299,6 +299,8 @@ const OF_ADDRESSES: &[i64] = &[
     libc::SYS_mseal,
     libc::SYS_remap_file_pages,
     libc::SYS_shmat,
+    libc::SYS_vmsplice,
+    libc::SYS_sendto,
 ];
 
 /// Which calls are of which class.

@@ -499,8 +499,12 @@ fn len_of_segment(segment: u64, flags: u64, asked: u64) -> Result<u64, Ret> {
 /// Makes the files' own pages in a range the kernel's, before it does something to them that this library would
 /// undo. An error where some do not become so.
 fn give(range: &Range<u64>) -> Served {
-    let all = pieces(range).iter().all(is_given);
-    (!all).then(|| fail(libc::EINVAL))
+    (!gives_way(range)).then(|| fail(libc::EINVAL))
+}
+
+/// Makes the files' own pages in a range the kernel's; false where some do not become so.
+pub(super) fn gives_way(range: &Range<u64>) -> bool {
+    pieces(range).iter().all(is_given)
 }
 
 /// What is mapped in a range of the files' own pages.

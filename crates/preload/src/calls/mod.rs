@@ -12,6 +12,7 @@ pub(super) mod maps;
 pub(super) mod memory;
 pub(super) mod names;
 pub(super) mod open;
+pub(super) mod pins;
 pub(super) mod processes;
 pub(super) mod space;
 pub(super) mod transfer;

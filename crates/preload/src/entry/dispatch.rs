@@ -11,7 +11,7 @@ use crate::base::thread::current;
 use crate::base::{left, report};
 use crate::calls::xattrs::{self, Ask};
 use crate::calls::{
-    attributes, data, descriptors, directories, ioctls, maps, names, open, processes, space,
+    attributes, data, descriptors, directories, ioctls, maps, names, open, pins, processes, space,
     transfer, written,
 };
 use crate::entry::{STALE, counted};
@@ -378,19 +378,16 @@ fn other_call(number: i64, args: &Args) -> Served {
         libc::SYS_poll | libc::SYS_ppoll => descriptors::poll(args),
         libc::SYS_select | libc::SYS_pselect6 => descriptors::select(args),
         libc::SYS_epoll_ctl => descriptors::epoll_ctl(args),
-        libc::SYS_sendmsg => descriptors::send_message(args),
-        libc::SYS_sendmmsg => descriptors::send_messages(args),
-        // A ring may come from the parent, or from another process.
+        libc::SYS_vmsplice => pins::vmsplice(args),
+        libc::SYS_sendto => pins::send(args),
+        libc::SYS_sendmsg => pins::send_message(args).or_else(|| descriptors::send_message(args)),
+        libc::SYS_sendmmsg => {
+            pins::send_messages(args).or_else(|| descriptors::send_messages(args))
+        }
         libc::SYS_io_uring_setup | libc::SYS_io_uring_enter | libc::SYS_io_uring_register => {
-            kernel::leave_numbers();
-            None
+            pins::ring(number, args)
         }
-        libc::SYS_io_setup => {
-            if !left::FILES.is_done() {
-                kernel::give_all_at_once();
-            }
-            None
-        }
+        libc::SYS_io_setup => pins::asynchronous(),
         libc::SYS_chdir => processes::chdir(args),
         libc::SYS_fchdir => descriptors::fchdir(args),
         libc::SYS_rt_sigaction => signals::action(args),

@@ -26,6 +26,7 @@ use novale_core::{Error, Fs, HoldId, Ino, MappedRun, Seek, SourceRun};
 
 use crate::base::classes::{self, MAPS};
 use crate::base::guard;
+use crate::base::left;
 use crate::base::lock::{Held, Lock};
 use crate::base::sys::{Ret, fail, sys};
 use crate::fds::table::InUse;
@@ -453,6 +454,10 @@ fn gone(range: &Range<u64>) -> Vec<Range<u64>> {
 pub(crate) fn map_own(fd: i32, description: &InUse, asked: &Asked) -> Option<Ret> {
     // What a program stores to its own copy is in no way to be kept.
     if !asked.shared() && asked.writes() {
+        return None;
+    }
+    // The kernel may keep pages of what is mapped by calls that are not seen here.
+    if left::FILES.is_begun() {
         return None;
     }
     let fs = mounts::fs(description.mount())?;
