@@ -15,6 +15,7 @@ use crate::mounts::{self, helper, state};
 use crate::numbers::{self, limits};
 use crate::paths;
 use crate::process::exec::{self, Changed};
+use crate::process::handed::Copies;
 use crate::process::numbered::Numbered;
 use crate::process::{confined, exec_call, masks, signals};
 
@@ -223,17 +224,24 @@ pub(crate) fn exec(number: i64, args: &Args) -> Outcome {
     kernel::hand_over_all();
     let mut given = *args;
     let [a, b, c, d, ..] = &mut given;
-    let (dir, path, environment) = match number {
-        libc::SYS_execveat => (*a, *b, d),
-        _ => (libc::AT_FDCWD as u64, *a, c),
+    let (dir, path, words, environment) = match number {
+        libc::SYS_execveat => (*a, b, c, d),
+        _ => (libc::AT_FDCWD as u64, a, b, c),
     };
-    let changed = Changed::of(dir, path, *environment);
+    let changed = Changed::of(dir, *path, *environment);
     numbers::freed_any();
     if let Some(changed) = &changed {
         *environment = changed.environment;
     }
     let numbered = Numbered::of(number, args);
-    let left = (!is_in_vain(number, args)).then(|| {
+    let is_in_vain = is_in_vain(number, args);
+    // Before the mappings that they lie in are inaccessible.
+    let copied = if is_in_vain { Ok(None) } else { Copies::of(path, [words, environment]) };
+    let copies = match copied {
+        Ok(copies) => copies,
+        Err(error) => return Outcome::Done(error),
+    };
+    let left = (!is_in_vain).then(|| {
         held::suspend();
         mounts::leave()
     });
@@ -243,6 +251,7 @@ pub(crate) fn exec(number: i64, args: &Args) -> Outcome {
         Some(program) => program.start(number, &given),
         None => exec_call::exec(number, &given),
     };
+    drop(copies);
     locks::set_kept_stay(false, &of_mappings);
     let left = left.and_then(|left| {
         let left = left.free();

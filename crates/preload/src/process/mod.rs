@@ -6,6 +6,7 @@
 pub(crate) mod confined;
 pub(crate) mod exec;
 pub(crate) mod exec_call;
+pub(crate) mod handed;
 pub(crate) mod masks;
 pub(crate) mod numbered;
 mod place;
