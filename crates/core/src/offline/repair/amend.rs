@@ -26,6 +26,8 @@ use crate::pool::Pool;
 
 const LOST_AND_FOUND: &str = "lost+found";
 const LOST_AND_FOUND_MODE: u32 = 0o700;
+/// Of a mode, what all but the owner may do.
+const OTHERS_BITS: u32 = 0o077;
 
 /// What is to become of a directory's names.
 #[derive(Default)]
@@ -359,7 +361,7 @@ fn nodes(all: &Gathered) -> BTreeMap<Ino, TreeNode> {
 /// Whether it is a directory that only root may enter, or write to.
 fn is_roots_alone(inode: &Inode) -> bool {
     let Attributes { uid, mode, .. } = attributes(inode);
-    inode.kind() == Some(FileKind::Directory) && uid == 0 && mode & 0o077 == 0
+    inode.kind() == Some(FileKind::Directory) && uid == 0 && mode & OTHERS_BITS == 0
 }
 
 /// The entries that carry out an edit; the inode's names are brought up to it.
