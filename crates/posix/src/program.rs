@@ -45,7 +45,6 @@ const X86_64: u64 = 62;
 
 /// What the first bytes of a file make of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[expect(clippy::large_enum_variant, reason = "a box takes memory")]
 pub enum Kind {
     /// It is no program, or none that can be told.
     Other,
