@@ -158,6 +158,17 @@ pub(crate) fn copied(at: u64, len: usize) -> Option<Vec<u8>> {
     (append(&mut bytes, at, len) == len).then_some(bytes)
 }
 
+/// As [`copied`], of what can be read at this moment: also with the mappings' lock.
+pub(crate) fn copied_now(at: u64, len: usize) -> Option<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(len);
+    let from = usize::try_from(at).ok()? as *const u8;
+    // SAFETY: there is room for so many bytes, which is this library's.
+    let copied = unsafe { copy(bytes.as_mut_ptr(), from, len) };
+    // SAFETY: so many have been copied.
+    unsafe { bytes.set_len(copied) };
+    (copied == len).then_some(bytes)
+}
+
 /// Calls `probe` for an address in each page of a range, up to the first that it is false for: the bytes
 /// before that one. None of a range that wraps around.
 fn good_bytes(at: usize, len: usize, mut probe: impl FnMut(usize) -> bool) -> usize {

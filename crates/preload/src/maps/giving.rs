@@ -33,7 +33,8 @@ use crate::base::sys::{fail, sys};
 use crate::fds::kernel::{self, Reader};
 use crate::fds::quiet;
 use crate::fds::table::{self, InUse};
-use crate::maps::{self, Maps, PAGE, Part, Source, foreign, growing, held, sleepers};
+use crate::maps::sleepers::Sleepers;
+use crate::maps::{self, Maps, PAGE, Part, Source, foreign, growing, held};
 use crate::mounts::{self, ctx, helper};
 use crate::numbers;
 
@@ -266,9 +267,9 @@ fn flush(fs: &Fs, maps: &Maps, source: &Arc<Source>) {
 /// one.
 fn wake_sleepers(fs: &Fs, maps: &Maps, source: &Arc<Source>) {
     let Some(hold) = source.hold() else { return };
-    let futexes = sleepers::futexes();
+    let sleepers = Sleepers::now();
     for part in maps.parts().iter().filter(|part| Arc::ptr_eq(&part.of, source) && part.shared) {
-        sleepers::wake(fs, hold, part, &futexes);
+        sleepers.wake(fs, hold, part);
     }
 }
 

@@ -12,6 +12,7 @@ pub(crate) mod foreign;
 pub(crate) mod giving;
 pub(crate) mod growing;
 pub(crate) mod held;
+pub(crate) mod nudge;
 pub(crate) mod openings;
 pub(crate) mod replicas;
 pub(crate) mod sleepers;

@@ -16,7 +16,7 @@ use crate::base::guard;
 use crate::base::lock::Lock;
 use crate::base::sys::{Args, Ret, fail, sys};
 use crate::base::thread::{self, BORROWED, FAULTS, SHARED, Thread, current};
-use crate::maps::{self, growing};
+use crate::maps::{self, growing, nudge};
 use crate::process::place::ShownPlace;
 use crate::process::{exec_call, masks};
 
@@ -130,11 +130,13 @@ fn install(signal: i32, asked: &Action) -> Ret {
     let own = novale_restorer as *const () as u64;
     let restorer = if asked.flags & SA_RESTORER != 0 { asked.restorer } else { own };
     let kept = asked.flags & !(libc::SA_RESETHAND as u64);
-    let stack = if is_handler(asked.handler) { 0 } else { libc::SA_ONSTACK as u64 };
+    // Without a handler of the program's none is to be noticed.
+    let own_flags = (libc::SA_ONSTACK | libc::SA_RESTART) as u64;
+    let unseen = if is_handler(asked.handler) { 0 } else { own_flags };
     let fault = if masks::bit(signal) & FAULTS == 0 { 0 } else { libc::SA_NODEFER as u64 };
     let action = Action {
         handler: novale_arrived as *const () as u64,
-        flags: kept | libc::SA_SIGINFO as u64 | SA_RESTORER | stack | fault,
+        flags: kept | libc::SA_SIGINFO as u64 | SA_RESTORER | unseen | fault,
         restorer,
         mask: asked.mask & !FAULTS,
     };
@@ -315,6 +317,9 @@ extern "C" fn arrived(signal: i32, info: *mut libc::siginfo_t, context: *mut c_v
 }
 
 fn handle(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::ucontext_t) {
+    if nudge::is_one(signal, info) {
+        return;
+    }
     let thread = current();
     // SAFETY: the kernel hands both over, valid while the handler runs.
     let code = unsafe { (*info).si_code };
