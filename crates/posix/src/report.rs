@@ -63,11 +63,13 @@ pub enum Why {
     Unjoined,
     /// The path leads into the mount by a symbolic link or another mount outside of it.
     Outside,
+    /// A file's own pages are not mapped where threads that sleep on a futex in them could not be found.
+    Sleepers,
 }
 
 impl Why {
     /// All reasons, in the order of their ways.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Call,
         Self::Mapped,
         Self::Shared,
@@ -76,6 +78,7 @@ impl Why {
         Self::Asynchronous,
         Self::Unjoined,
         Self::Outside,
+        Self::Sleepers,
     ];
 
     /// The reason in words.
@@ -90,6 +93,7 @@ impl Why {
             Self::Asynchronous => "the process uses io_uring or aio",
             Self::Unjoined => "the pool could not be joined",
             Self::Outside => "the path comes from outside the mount",
+            Self::Sleepers => "threads that sleep could not be found",
         }
     }
 }

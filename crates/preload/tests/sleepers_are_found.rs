@@ -1,5 +1,6 @@
 //! Promise: a thread that sleeps on a futex in a file's own pages is reached by who wakes it, however it sleeps, when
-//! another program maps the file through the mount.
+//! another program maps the file through the mount; and where a process can't look at its own threads, it has no
+//! own pages mapped.
 
 #![allow(clippy::unwrap_used, reason = "tests stop at what fails")]
 #![allow(unsafe_code, reason = "calls that std has no form of")]
@@ -8,13 +9,36 @@
 #[macro_use]
 mod harness;
 
-use harness::{PLACE, maps_own_pages};
+use std::process::Command;
+
+use harness::support::program;
+use harness::{PLACE, is_whole, library, maps_own_pages, mounted, succeeds};
 
 promises! {
     /// The kernel refuses to wake who waits for a lock with priority inheritance, and its other calls were not known.
     who_sleeps_in_any_call_is_found: maps_own_pages sleeps;
     /// What a thread is sent so that it makes its call anew is no signal of the program's.
     nobody_sees_how: maps_own_pages sleeps_with_signals;
+    /// The kernel shows a process that has changed its user nothing of its threads, so that none were woken.
+    who_has_become_another_user_has_no_own_pages: maps_own_pages becomes_another_user;
+    /// There is no `/proc`.
+    who_has_another_root_has_no_own_pages: maps_own_pages changes_its_root;
+}
+
+#[test]
+fn why_it_has_none_is_told() {
+    let Some((scratch, slot)) = mounted("why_it_has_none") else { return };
+    let mut command = Command::new(program());
+    command.env("NOVALE_PRELOAD", library()).env(PLACE, scratch.dir());
+    command.args(["run", "--strict", "--report", "--map=dax", "--mount", &scratch.dir(), "--"]);
+    command.arg(std::env::current_exe().unwrap());
+    command.args(["--exact", "tasks::changes_its_root", "--ignored", "--nocapture"]);
+    let output = command.output().unwrap();
+    succeeds(&output);
+    let said = String::from_utf8_lossy(&output.stderr);
+    let is_told = |line: &str| line.starts_with("mmap") && line.ends_with("could not be found");
+    assert!(said.lines().any(is_told), "{said}");
+    is_whole(&scratch, &slot);
 }
 
 mod tasks {
@@ -37,6 +61,7 @@ mod tasks {
     const LEN: usize = 8192;
     /// Where the second word is, in another page.
     const SECOND: usize = 1024 + 8;
+    const OTHER_USER: u32 = 1001;
     const FUTEX_LOCK_PI2: i32 = 13;
     const FUTEX_WAITV: i64 = 449;
     const FUTEX_WAIT: i64 = 455;
@@ -242,5 +267,47 @@ mod tasks {
         // One that somebody has sent comes as ever.
         assert_eq!(unsafe { libc::raise(libc::SIGBUS) }, 0);
         assert_eq!(COME.load(Ordering::Relaxed), 1);
+    }
+
+    /// A thread sleeps through a call after which no thread can be looked at, and is woken after another program has
+    /// mapped the file. Returns what is mapped later.
+    fn is_woken_after(hides: impl FnOnce()) -> &'static [AtomicU32] {
+        let (file, later) = (made("file"), made("later"));
+        let words = map(&file);
+        assert!(is_own(words));
+        let mapper = Mapper::new("file");
+        let word = &words[SECOND];
+        let sleeper = asleep(libc::SYS_futex, move || {
+            while word.load(Ordering::Acquire) == 0 {
+                futex(word, libc::FUTEX_WAIT, 0);
+            }
+        });
+        hides();
+        mapper.maps();
+        word.store(1, Ordering::Release);
+        futex(word, libc::FUTEX_WAKE, 1);
+        ends(sleeper, "hidden");
+        let words = map(&later);
+        assert_eq!(words[0].load(Ordering::Relaxed), 0);
+        words
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn becomes_another_user() {
+        let words = is_woken_after(|| unsafe {
+            let user = OTHER_USER;
+            assert_eq!(libc::setresgid(user, user, user), 0);
+            assert_eq!(libc::setresuid(user, user, user), 0);
+        });
+        assert!(!is_own(words));
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn changes_its_root() {
+        let root = place().join("root");
+        fs::create_dir(&root).unwrap();
+        is_woken_after(|| std::os::unix::fs::chroot(&root).unwrap());
     }
 }

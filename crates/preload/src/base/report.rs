@@ -93,6 +93,13 @@ pub(crate) fn because(why: Why) {
     }
 }
 
+/// The same where nothing was noted yet.
+pub(crate) fn because_at_least(why: Why) {
+    if is_on() && current().why.load(Ordering::Relaxed) == 0 {
+        because(why);
+    }
+}
+
 /// What was noted since the call began, and no more.
 pub(crate) fn noted() -> Option<Why> {
     let noted = current().why.swap(0, Ordering::Relaxed).checked_sub(1)?;

@@ -10,7 +10,7 @@ use crate::base::{guard, report};
 use crate::fds::quiet::{self, BRIEFLY, PATIENCE, Quiet};
 use crate::fds::table::{self, SHARED};
 use crate::fds::{holds, kernel, locks};
-use crate::maps::{self, foreign, giving, held, openings};
+use crate::maps::{self, foreign, giving, held, hiding, openings};
 use crate::mounts::{self, helper, state};
 use crate::numbers::{self, limits};
 use crate::paths;
@@ -320,7 +320,8 @@ pub(crate) fn identity(number: i64, args: &Args) -> Served {
     let before = state::who();
     let call = || sys!(number, args[0], args[1], args[2], args[3], args[4], args[5]);
     let for_files = matches!(number, libc::SYS_setfsuid | libc::SYS_setfsgid);
-    let result = if for_files { Some(call()) } else { quiet::outside(|| helper::without(call)) };
+    let make = || if for_files { Some(call()) } else { quiet::outside(|| helper::without(call)) };
+    let result = hiding::by(number, args, make);
     giving::give_unattended();
     state::changed(before);
     Some(result.unwrap_or(fail(libc::EAGAIN)))
@@ -346,7 +347,7 @@ pub(crate) fn elsewhere(number: i64, args: &Args) -> Served {
         state::changed(before);
         report::event(Event::Moved);
     };
-    let result = paths::leave_by(call, leave);
+    let result = hiding::by(number, args, || paths::leave_by(call, leave));
     giving::give_unattended();
     Some(result)
 }

@@ -142,7 +142,7 @@ pub(crate) fn mmap(args: &Args, serve: impl FnOnce() -> Served) -> Served {
             return map();
         }
         if table::get(descriptor(fd)).is_some() {
-            report::because(Why::Mapped);
+            report::because_at_least(Why::Mapped);
         }
         // It may read all of the file first (`MAP_POPULATE`).
         quiet::outside(map)

@@ -12,6 +12,7 @@ pub(crate) mod foreign;
 pub(crate) mod giving;
 pub(crate) mod growing;
 pub(crate) mod held;
+pub(crate) mod hiding;
 pub(crate) mod nudge;
 pub(crate) mod openings;
 pub(crate) mod replicas;
@@ -24,11 +25,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};
 
 use novale_core::{Error, Fs, HoldId, Ino, MappedRun, Seek, SourceRun};
+use novale_posix::report::Why;
 
 use crate::base::classes::{self, MAPS};
 use crate::base::guard;
 use crate::base::left;
 use crate::base::lock::{Held, Lock};
+use crate::base::report;
 use crate::base::sys::{Ret, fail, sys};
 use crate::fds::table::InUse;
 use crate::maps::asked::Asked;
@@ -484,6 +487,10 @@ pub(crate) fn map_own(fd: i32, description: &InUse, asked: &Asked) -> Option<Ret
 /// Anchors a file that is not mapped here yet, and holds its pages.
 fn new_source(fs: &Fs, fd: i32, description: &InUse) -> Option<Arc<Source>> {
     if !giving::can(description.mount()) || is_kernels(fs, description.ino()) {
+        return None;
+    }
+    if !hiding::can_find() {
+        report::because(Why::Sleepers);
         return None;
     }
     let anchor = Anchor::new(fd, description)?;

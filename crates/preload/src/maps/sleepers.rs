@@ -9,9 +9,9 @@ use novale_core::{Fs, HoldId};
 use std::os::fd::AsRawFd;
 
 use crate::base::guard;
-use crate::base::sys::{Args, sys};
+use crate::base::sys::{Args, Fd, sys};
 use crate::maps::{PAGE, Part, nudge};
-use crate::numbers;
+use crate::numbers::{self, limits};
 
 /// Bytes of directory entries that are read at once.
 const LISTED: usize = 4096;
@@ -100,6 +100,17 @@ impl Sleepers {
             }
         }
     }
+}
+
+/// Whether the kernel shows what threads of this process sleep in.
+pub(crate) fn are_shown() -> bool {
+    limits::opening(|| {
+        let path = c"/proc/thread-self/syscall";
+        let flags = libc::O_RDONLY | libc::O_CLOEXEC;
+        let file = Fd::new(sys!(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, 0));
+        let mut byte = 0_u8;
+        file.is_some_and(|file| sys!(libc::SYS_read, file.number(), &raw mut byte, 1) == 1)
+    })
 }
 
 /// The name of the first directory entry, and the entries after it.

@@ -51,6 +51,8 @@ pub(crate) struct Helpers {
     wanted: AtomicU32,
     /// Mounts whose thread ended for a call and could not be made again, as bits.
     lost: AtomicU32,
+    /// Calls under way after which threads that sleep may not be found ([`crate::maps::hiding`]).
+    hiding: AtomicU32,
     /// By mount: the thread's number; 0 before it is known.
     number: [AtomicU32; MOUNTS_MAX],
 }
@@ -155,6 +157,11 @@ fn start_alone(helpers: &Helpers, mount: usize) -> Option<()> {
 /// Whether such threads are to end, and none is made.
 pub(crate) fn is_to_end() -> bool {
     mounts::helpers().is_some_and(|helpers| helpers.away.load(Ordering::SeqCst) > 0)
+}
+
+/// Calls under way after which threads that sleep may not be found; nothing where no thread of this library's can run.
+pub(crate) fn hiding() -> Option<&'static AtomicU32> {
+    mounts::helpers().map(|helpers| &helpers.hiding)
 }
 
 /// Makes a call that takes something from the calling thread while there is no thread of this library's own:

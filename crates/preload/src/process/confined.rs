@@ -26,7 +26,7 @@ use crate::base::{classes, report};
 use crate::fds::quiet::{self, Quiet};
 use crate::fds::table;
 use crate::fds::{forget, kernel};
-use crate::maps::{self, giving};
+use crate::maps::{self, giving, hiding};
 use crate::mounts::{self, helper};
 use crate::numbers::limits;
 
@@ -78,6 +78,10 @@ pub(crate) fn before_rule(number: i64, args: &Args) -> Served {
         let made = quiet::outside(|| helper::without(call));
         giving::give_unattended();
         return Some(made.unwrap_or(fail(libc::EAGAIN)));
+    }
+    if number == libc::SYS_prctl && args[0] as i32 == libc::PR_SET_DUMPABLE {
+        let call = || sys!(number, args[0], args[1], args[2], args[3], args[4], args[5]);
+        return Some(hiding::by(number, args, call));
     }
     if !lays_a_rule(number, args) || is() {
         return None;
