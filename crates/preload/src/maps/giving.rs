@@ -223,17 +223,24 @@ pub(crate) fn give_all(mount: usize) -> Vec<Arc<Source>> {
     given
 }
 
+/// The same of several mounts, by who is outside, and says then that the kernel maps these files.
+pub(crate) fn give_mounts(mounts: impl IntoIterator<Item = usize>) {
+    let mut mounts = mounts.into_iter().peekable();
+    if mounts.peek().is_none() {
+        return;
+    }
+    let quiet = quiet::Quiet::of_call();
+    let are_out = quiet.wait(quiet::PATIENCE);
+    let given: Vec<_> = if are_out { mounts.flat_map(give_all).collect() } else { Vec::new() };
+    drop(quiet);
+    for source in &given {
+        say_mapped(source);
+    }
+}
+
 /// The same for the mounts whose helper can't be made again after a call, so that nobody would give way.
 pub(crate) fn give_unattended() {
-    for mount in helper::take_lost() {
-        let quiet = quiet::Quiet::of_call();
-        let are_out = quiet.wait(quiet::PATIENCE);
-        let given = if are_out { give_all(mount) } else { Vec::new() };
-        drop(quiet);
-        for source in &given {
-            say_mapped(source);
-        }
-    }
+    give_mounts(helper::take_lost());
 }
 
 /// Has it said that the kernel maps a file whose mapping has become the kernel's unasked, so that all who make the file

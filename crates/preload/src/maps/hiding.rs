@@ -9,7 +9,6 @@
 use std::sync::atomic::Ordering;
 
 use crate::base::sys::{Args, Ret, sys};
-use crate::fds::quiet::{PATIENCE, Quiet};
 use crate::maps::{self, Mode, giving, sleepers};
 use crate::mounts::{self, helper};
 
@@ -28,12 +27,7 @@ pub(crate) fn by<T>(number: i64, args: &Args, call: impl FnOnce() -> T) -> T {
     let Some(calls) = calls else { return call() };
     // Who has not seen this is inside, and waited for.
     calls.fetch_add(1, Ordering::SeqCst);
-    {
-        let quiet = Quiet::of_call();
-        if quiet.wait(PATIENCE) {
-            mounts.for_each(giving::give_all);
-        }
-    }
+    giving::give_mounts(mounts);
     let result = call();
     calls.fetch_sub(1, Ordering::SeqCst);
     result
