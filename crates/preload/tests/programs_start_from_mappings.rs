@@ -129,7 +129,7 @@ mod tasks {
         put(&file, SHELL, b"/bin/sh\0");
         put(&file, WORD, b"one word\0");
         put(&file, VALUE, b"NAME=a value\0");
-        put(&file, LONG, &[b'x'; PAGES * PAGE - LONG]);
+        put(&file, LONG, &vec![b'x'; PAGES * PAGE - LONG]);
         file
     }
 

@@ -236,9 +236,9 @@ pub(crate) fn exec(number: i64, args: &Args) -> Outcome {
     let numbered = Numbered::of(number, args);
     let is_in_vain = is_in_vain(number, args);
     // Before the mappings that they lie in are inaccessible.
-    let copied = if is_in_vain { Ok(None) } else { Copies::of(path, [words, environment]) };
-    let copies = match copied {
-        Ok(copies) => copies,
+    let own = if is_in_vain { Ok(None) } else { Copies::of(path, [words, environment]) };
+    let own = match own {
+        Ok(own) => own,
         Err(error) => return Outcome::Done(error),
     };
     let left = (!is_in_vain).then(|| {
@@ -251,7 +251,7 @@ pub(crate) fn exec(number: i64, args: &Args) -> Outcome {
         Some(program) => program.start(number, &given),
         None => exec_call::exec(number, &given),
     };
-    drop(copies);
+    drop(own);
     locks::set_kept_stay(false, &of_mappings);
     let left = left.and_then(|left| {
         let left = left.free();
