@@ -95,7 +95,7 @@ fn of_old_libc(folder: &Path) -> Vec<PathBuf> {
     let mut loader = fs::read("/lib64/ld-linux-x86-64.so.2").unwrap();
     let version = b"GLIBC_2.35";
     let at = loader.windows(version.len()).position(|here| here == version).unwrap();
-    loader[at..at + version.len()].copy_from_slice(b"GLIBC_2.25");
+    loader.splice(at..at + version.len(), *b"GLIBC_2.25");
     let path = folder.join("ld-linux-x86-64.so.2");
     fs::write(&path, loader).unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
