@@ -162,19 +162,25 @@ impl Repair<'_, '_> {
                 self.changes.push(Change { at, what, is_loss });
                 writer.commit(inode, &without_copies(runs), Flushed::none(), |_| ())
             }
-            Damage::Xattrs(_) => {
-                let old = attributes(inode);
-                // An ACL may have been among them: then the group's bits are the most that anybody had by it.
-                let has_acls = inode.kind() != Some(FileKind::Symlink);
-                let mode = if has_acls { old.mode & !GROUP_BITS } else { old.mode };
-                let what = format!("{why}; inode {ino} has no extended attributes any more");
-                let rights = if mode == old.mode { "" } else { ", and its group no rights" };
-                self.lost(at, format!("{what}{rights}"));
-                let entry =
-                    [Entry::Attributes(Attributes { xattr_root: PmAddr::NULL, mode, ..old })];
-                writer.commit(inode, &entry, Flushed::none(), |_| ())
-            }
+            Damage::Xattrs(_) => self.give_up_xattrs(writer, inode, why),
         }
+    }
+
+    /// An ACL may have been among the attributes: then the group's bits are the most that anybody had by it.
+    fn give_up_xattrs(
+        &mut self,
+        writer: &mut Writer<'_>,
+        inode: &mut Inode,
+        why: &Error,
+    ) -> Result<()> {
+        let old = attributes(inode);
+        let has_acls = inode.kind() != Some(FileKind::Symlink);
+        let mode = if has_acls { old.mode & !GROUP_BITS } else { old.mode };
+        let rights = if mode == old.mode { "" } else { ", and its group no rights" };
+        let what = format!("{why}; inode {} has no extended attributes any more", inode.ino);
+        self.lost(inode.place.addr, what + rights);
+        let entry = [Entry::Attributes(Attributes { xattr_root: PmAddr::NULL, mode, ..old })];
+        writer.commit(inode, &entry, Flushed::none(), |_| ())
     }
 
     /// Ends an inode of which nothing can be read. The root begins anew.
