@@ -5,8 +5,10 @@
 //! in a mutex that processes share. So they are woken by the old place, look at the word again, as
 //! they must be prepared to at any time, and sleep by the new one.
 
-use novale_core::{Fs, HoldId};
+use std::ops::Range;
 use std::os::fd::AsRawFd;
+
+use novale_core::{Fs, HoldId};
 
 use crate::base::guard;
 use crate::base::sys::{Args, Fd, sys};
@@ -89,7 +91,7 @@ impl Sleepers {
     /// Has those look again that sleep in a part, by where it was in the pool, while its pages are held.
     pub(crate) fn wake(&self, fs: &Fs, hold: HoldId, part: &Part) {
         for sleeper in &self.all {
-            let is_there = |address: &&u64| part.within(&(**address..**address + 1)).is_some();
+            let is_there = |address: &&u64| word_in(part, **address).is_some();
             let mut words = sleeper.words.iter().filter(is_there);
             match sleeper.wakes {
                 Wakes::Word => words.for_each(|address| wake(fs, hold, part, *address)),
@@ -187,9 +189,14 @@ fn listed(at: u64, count: u64) -> Option<Vec<u64>> {
     Some(words.map(|word| u64::from_le_bytes(*word)).collect())
 }
 
+/// Where a word is in a part. An address of the program's may be any.
+fn word_in(part: &Part, address: u64) -> Option<(Range<u64>, u64)> {
+    part.within(&(address..address.checked_add(1)?))
+}
+
 /// Wakes who sleeps on a word of a part, by where it was in the pool.
 fn wake(fs: &Fs, hold: HoldId, part: &Part, address: u64) {
-    let Some((common, offset)) = part.within(&(address..address + 1)) else { return };
+    let Some((common, offset)) = word_in(part, address) else { return };
     let (page, within) = (offset / PAGE, common.start % PAGE);
     let runs = fs.map_pages(&crate::mounts::ctx(), hold, page, 1);
     let Some(at) = runs.ok().and_then(|runs| Some(runs.first()?.addr)) else { return };
