@@ -133,7 +133,8 @@ fn of_program(head: &[u8], read: &mut impl FnMut(&mut [u8], u64) -> usize) -> Op
     let mut first = [0; NAME_BYTES];
     let dynamic = Dynamic::of(&headers, read);
     let first = dynamic.and_then(|dynamic| {
-        Some(string(&mut first, read, dynamic.strings_at? + dynamic.value(DT_NEEDED)?))
+        let at = dynamic.strings_at?.saturating_add(dynamic.value(DT_NEEDED)?);
+        Some(string(&mut first, read, at))
     });
     if first.is_some_and(|first| SANITIZERS.iter().any(|name| first.starts_with(name))) {
         return Some(Kind::Unfit(Unfit::Sanitizer));
@@ -368,6 +369,10 @@ mod tests {
             assert_eq!(of(other), Kind::Other);
         }
         let whole = elf("/lib64/ld-linux-x86-64.so.2", "libc.so.6");
+        // A name that lies beyond any file.
+        let mut beyond = whole.clone();
+        beyond[724..732].fill(0xff);
+        assert!(matches!(of(&beyond), Kind::Linked(_)));
         // Cut off anywhere, it is looked at as far as it goes.
         for len in 0..whole.len() {
             let _kind = of(&whole[..len]);
