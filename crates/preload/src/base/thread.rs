@@ -35,7 +35,7 @@ pub(crate) struct Thread {
     /// Signals that have come, one on the other, before the program's handler of the last was called.
     pub(crate) arriving: AtomicU32,
     pub(crate) info: [AtomicU64; 16],
-    /// The description in use plus 1; [`crate::hazard`] reads it from other threads.
+    /// The description in use plus 1; [`crate::fds`] reads it from other threads.
     pub(crate) hazard: AtomicU64,
     /// A small number of the thread's own plus 1.
     pub(crate) hint: AtomicU64,
@@ -228,8 +228,7 @@ impl Thread {
 
 /// Gives the calling thread a stack, and returns its top; 0 without memory for one, so that the thread
 /// stays on the program's.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn novale_take_stack() -> u64 {
+pub(crate) extern "C" fn take_stack() -> u64 {
     let spare = SPARE_STACKS.lock().pop();
     let top = spare.or_else(new_stack).unwrap_or(0);
     current().stack.store(top, Ordering::Relaxed);
@@ -271,7 +270,7 @@ unsafe extern "C" {
 pub(crate) fn on_own_stack(call: extern "C" fn(u64) -> bool, with: u64) -> bool {
     let mut stack = current().stack.load(Ordering::Relaxed);
     if stack == 0 {
-        stack = novale_take_stack();
+        stack = take_stack();
     }
     if stack == 0 {
         return call(with);

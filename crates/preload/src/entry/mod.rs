@@ -2,7 +2,7 @@
 //!
 //! Comes in: the call's number and arguments in their registers, the address after the `syscall`
 //! in r11, the program's stack. A few instructions decide that the kernel is to do it, for all but
-//! the calls that [`CLASSES`] names; then nothing else has been touched. The others save what libc
+//! the calls that [`classes`] names; then nothing else has been touched. The others save what libc
 //! expects to find unchanged, mark the thread as inside, and go on on a stack of this library's own,
 //! since a program's may be small.
 //!
@@ -54,8 +54,7 @@ const LENT_MASK: u64 = !(FAULTS
 /// Serves a call. Returns 0 when it is done, its result in the frame, 1 when the kernel is to do it, 2 when
 /// what comes of that is to be looked at, 3 when it is to be made again, and 4 when a child is to use this thread's
 /// block.
-#[unsafe(no_mangle)]
-extern "C" fn novale_serve(frame: &mut Frame) -> u64 {
+extern "C" fn serve_frame(frame: &mut Frame) -> u64 {
     let Frame { number, rdi, rsi, rdx, r10, r8, r9 } = *frame;
     let args: Args = [rdi, rsi, rdx, r10, r8, r9];
     let made = number & LOOKED_AT != 0;
@@ -436,8 +435,8 @@ global_asm!(
     borrowed = const BORROWED as i32,
     not_borrowed = const !BORROWED as i32,
     lent = const (BORROWED | SHARED) as i32,
-    serve = sym novale_serve,
+    serve = sym serve_frame,
     block = sym crate::process::signals::novale_block,
-    take_stack = sym crate::base::thread::novale_take_stack,
+    take_stack = sym crate::base::thread::take_stack,
     queue_again = sym crate::process::signals::novale_queue_again,
 );

@@ -233,9 +233,7 @@ pub(crate) fn give_mounts(mounts: impl IntoIterator<Item = usize>) {
     let are_out = quiet.wait(quiet::PATIENCE);
     let given: Vec<_> = if are_out { mounts.flat_map(give_all).collect() } else { Vec::new() };
     drop(quiet);
-    for source in &given {
-        say_mapped(source);
-    }
+    say_mapped(&given);
 }
 
 /// The same for the mounts whose helper can't be made again after a call, so that nobody would give way.
@@ -243,15 +241,17 @@ pub(crate) fn give_unattended() {
     give_mounts(helper::take_lost());
 }
 
-/// Has it said that the kernel maps a file whose mapping has become the kernel's unasked, so that all who make the file
-/// longer do so by the kernel from now on, and has the kernel know the length that it has.
-pub(crate) fn say_mapped(source: &Source) {
-    if kernel::ask(source.mount, source.ino).is_none()
-        && let Some(anchor) = &source.anchor
-    {
-        anchor.have_read();
+/// Has it said that the kernel maps files whose mappings have become the kernel's unasked, so that all who make them
+/// longer do so by the kernel from now on, and has the kernel know the lengths that they have.
+pub(crate) fn say_mapped(given: &[Arc<Source>]) {
+    for source in given {
+        if kernel::ask(source.mount, source.ino).is_none()
+            && let Some(anchor) = &source.anchor
+        {
+            anchor.have_read();
+        }
+        tell_length(source);
     }
-    tell_length(source);
 }
 
 /// Has the kernel know the length of a file whose mapping is the kernel's now.

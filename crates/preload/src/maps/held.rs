@@ -79,9 +79,7 @@ impl Gate {
             numbers::close_low(end);
         }
         // Others may have to give way for that, the parent among them.
-        for source in &given {
-            giving::say_mapped(source);
-        }
+        giving::say_mapped(&given);
     }
 }
 
@@ -157,9 +155,7 @@ pub(crate) fn resume() {
     show_again(&mut maps);
     drop(maps);
     drop(ended);
-    for source in &given {
-        giving::say_mapped(source);
-    }
+    giving::say_mapped(&given);
 }
 
 /// Shows what was shut, as the files are now.
