@@ -6,7 +6,7 @@
 
 use std::fs::{self, Metadata};
 use std::os::unix::fs::MetadataExt;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Component, Path};
 
 use crate::holders::users;
 
@@ -53,16 +53,28 @@ pub(crate) fn unable(processes: &[u32], file: &ComingFile<'_>) -> Vec<Unable> {
 /// Why one may not, in words that go on after its name.
 fn judge(process: u32, file: &ComingFile<'_>) -> Result<(), String> {
     let unknown = |_| "does not let anybody look at what it may open".to_owned();
-    let of = PathBuf::from(format!("/proc/{process}"));
-    has_room(&of, file.bytes)?;
-    for task in fs::read_dir(of.join("task")).map_err(unknown)?.flatten() {
-        // One that has ended meanwhile opens nothing.
-        match judge_task(&task.path(), file) {
-            Err(_) if !task.path().exists() => {}
-            judged => judged?,
+    let tasks = fs::read_dir(format!("/proc/{process}/task")).map_err(unknown)?;
+    let mut has_looked = false;
+    for task in tasks.flatten().map(|task| task.path()) {
+        // What it has open, all of its threads have.
+        let has_room = if has_looked { Ok(()) } else { has_room(&task, file.bytes) };
+        match has_room.and_then(|()| judge_task(&task, file)) {
+            Err(_) if has_ended(&task) => {}
+            judged => {
+                judged?;
+                has_looked = true;
+            }
         }
     }
     Ok(())
+}
+
+/// Whether a task has ended: it opens nothing any more. A first thread that has is there as long as others are, and
+/// shows neither what it had open nor where its root was.
+fn has_ended(task: &Path) -> bool {
+    let status = fs::read_to_string(task.join("status"));
+    status
+        .map_or(true, |status| field(&status, "State").is_none_or(|it| it.starts_with(['Z', 'X'])))
 }
 
 fn judge_task(task: &Path, file: &ComingFile<'_>) -> Result<(), String> {
@@ -161,7 +173,7 @@ fn has_acl(at: &Path) -> bool {
     rustix::fs::getxattr(at, "system.posix_acl_access", &mut [0u8; 0][..]).is_ok()
 }
 
-/// Whether it has a descriptor and address space left.
+/// Whether the process of a task has a descriptor and address space left.
 fn has_room(of: &Path, bytes: u64) -> Result<(), String> {
     let unknown = |_| "does not let anybody look at what it has open".to_owned();
     let limits = fs::read_to_string(of.join("limits")).map_err(unknown)?;
@@ -230,6 +242,35 @@ mod tests {
         reaches(&user(own + 1, &[], DAC_OVERRIDE)).unwrap();
         let refused = reaches(&user(own + 1, &[], 0)).unwrap_err();
         assert!(refused.contains("may not open"), "{refused}");
+    }
+
+    /// The first thread of a process that has ended, as by `pthread_exit` in `main`, was taken for one elsewhere.
+    #[test]
+    fn a_process_whose_first_thread_has_ended_is_judged_by_the_others() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let path = file.path().canonicalize().unwrap();
+        let found = fs::metadata(&path).unwrap();
+        let script = "import ctypes, os, platform, sys, threading\n\
+            def go_on():\n sys.stdin.read()\n os._exit(0)\n\
+            threading.Thread(target=go_on).start()\n\
+            exit = {'x86_64': 60}.get(platform.machine(), 93)\n\
+            ctypes.CDLL(None).syscall(ctypes.c_long(exit), ctypes.c_long(0))";
+        let mut python = std::process::Command::new("python3");
+        python.args(["-c", script]).stdin(std::process::Stdio::piped());
+        let mut child = python.spawn().unwrap();
+        let first = format!("/proc/{0}/task/{0}", child.id());
+        while !has_ended(Path::new(&first)) {
+            std::thread::yield_now();
+        }
+        let coming = |bytes| ComingFile { path: &path, found: found.clone(), bytes, like: None };
+        judge(child.id(), &coming(1)).unwrap();
+        let (process, limit) = (rustix::process::Pid::from_child(&child), 1 << 40);
+        let limit = rustix::process::Rlimit { current: Some(limit), maximum: Some(limit) };
+        rustix::process::prlimit(Some(process), rustix::process::Resource::As, limit).unwrap();
+        let refused = judge(child.id(), &coming(1 << 41)).unwrap_err();
+        assert!(refused.contains("no address space left"), "{refused}");
+        drop(child.stdin.take());
+        assert!(child.wait().unwrap().success());
     }
 
     #[test]
