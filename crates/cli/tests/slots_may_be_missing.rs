@@ -272,7 +272,7 @@ fn a_slot_that_is_being_given_up_is_told() {
     let give_up = |keep: &mut dyn FnMut(&SavedPiece<'_>) -> Result<(), String>| {
         let there = [Some(a), None, Some(c)].map(|slot| slot.map(SlotSpec::new));
         let pm = Pm::open_there(&there, &PmOptions::default()).unwrap();
-        let mut help = Help { exec: &Serial, progress: &|_| (), keep, now_ns: 7 };
+        let mut help = Help { exec: &Serial, progress: &|_| (), keep, now_ns: 7, owner: (0, 0) };
         give_up_slot(&pm, u64::MAX, &mut help)
     };
     give_up(&mut |_| Err("no room".to_owned())).unwrap_err();

@@ -88,7 +88,8 @@ fn spec(path: &Path) -> SlotSpec {
 
 fn give_up(pm: &Pm, new_pages: u64) -> Result<RepairReport> {
     let mut keep = |_: &SavedPiece<'_>| Ok(());
-    let mut help = Help { exec: &Serial, progress: &|_| (), keep: &mut keep, now_ns: 7 };
+    let mut help =
+        Help { exec: &Serial, progress: &|_| (), keep: &mut keep, now_ns: 7, owner: (0, 0) };
     give_up_slot(pm, new_pages, &mut help)
 }
 

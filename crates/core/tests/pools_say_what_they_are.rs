@@ -260,8 +260,13 @@ fn features_in_use_that_are_not_said_are_repaired() {
         let found: String = findings(&pm).into_iter().map(|found| found.what).collect();
         let is_said = |feature| found.contains(&format!("the feature {feature:?}"));
         assert!([RoFeature::Xattrs, feature].into_iter().all(is_said), "{found}");
-        let mut help =
-            repair::Help { exec: &Serial, progress: &|_| {}, keep: &mut |_| Ok(()), now_ns: 4 };
+        let mut help = repair::Help {
+            exec: &Serial,
+            progress: &|_| {},
+            keep: &mut |_| Ok(()),
+            now_ns: 4,
+            owner: (0, 0),
+        };
         let report = repair::repair(&pm, repair::Effort::Safe, &mut help).unwrap();
         assert!(report.left.findings.is_empty(), "{report:?}");
         let both = RoFeature::Xattrs.bit() | feature.bit();

@@ -162,7 +162,13 @@ impl Answers {
             Ok(())
         };
         let told = Told::default();
-        let mut help = Help { exec: &Serial, progress: &told.by(), keep: &mut keep, now_ns: 50 };
+        let mut help = Help {
+            exec: &Serial,
+            progress: &told.by(),
+            keep: &mut keep,
+            now_ns: 50,
+            owner: (0, 0),
+        };
         let pm = open(&pool, there, false);
         let done = match there {
             There::All => repair(&pm, effort, &mut help),

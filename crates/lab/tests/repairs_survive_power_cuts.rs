@@ -167,7 +167,13 @@ fn of_a_file_to_which_recovery_owes_bytes() {
             let (pool, before) = (laid(&shown), contents(&shown));
             let pm = pool.open(&PmOptions::default()).unwrap();
             let mut keep = |_: &SavedPiece<'_>| Ok(());
-            let mut help = Help { exec: &Serial, progress: &|_| {}, keep: &mut keep, now_ns: 9 };
+            let mut help = Help {
+                exec: &Serial,
+                progress: &|_| {},
+                keep: &mut keep,
+                now_ns: 9,
+                owner: (0, 0),
+            };
             let report = repair(&pm, Effort::Salvage, &mut help).unwrap();
             assert!(report.left.findings.is_empty() && report.changes.iter().any(|it| it.is_loss));
             drop(pm);

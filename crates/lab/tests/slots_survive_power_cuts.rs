@@ -307,7 +307,8 @@ fn move_table(files: &Files) {
     let pm = files.map(&[0, 1, 2]);
     tables::move_table(&pm, 0);
     let mut keep = |_: &SavedPiece<'_>| Ok(());
-    let mut help = Help { exec: &Serial, progress: &|_| {}, keep: &mut keep, now_ns: 5 };
+    let mut help =
+        Help { exec: &Serial, progress: &|_| {}, keep: &mut keep, now_ns: 5, owner: (0, 0) };
     // What is free is said anew.
     assert!(repair(&pm, Effort::Safe, &mut help).unwrap().left.findings.is_empty());
     open(pm).unwrap().close().unwrap();

@@ -33,6 +33,12 @@ pub fn wall_clock_ns() -> i64 {
     now.map_or(0, |now| now.tv_sec().saturating_mul(1_000_000_000).saturating_add(now.tv_nsec()))
 }
 
+/// User and group of this process, as new files of its own get them.
+#[must_use]
+pub fn process_owner() -> (u32, u32) {
+    (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
+}
+
 #[cfg(test)]
 mod tests {
     use super::thread_hint;

@@ -60,7 +60,7 @@ mod vectored;
 mod walk;
 mod xattr;
 
-pub use caller::{thread_hint, wall_clock_ns};
+pub use caller::{process_owner, thread_hint, wall_clock_ns};
 pub use costs::measure_costs;
 pub use errno::errno;
 pub use error::{Error, Result};

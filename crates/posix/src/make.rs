@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 use crate::errno::{errno, pm_errno};
 use crate::join::ArenaFile;
-use crate::wall_clock_ns;
+use crate::{process_owner, wall_clock_ns};
 
 /// How much of a slot is looked at to tell what it holds: where the marks of all known formats are.
 const HEAD_BYTES: u64 = 2 << 20;
@@ -297,13 +297,14 @@ pub fn what_it_holds(head: &[u8]) -> Option<&'static str> {
 pub fn mkfs_options(lanes: Option<u32>, slots: usize) -> MkfsOptions {
     let cpus = std::thread::available_parallelism().map_or(LANES_MIN, std::num::NonZero::get);
     let by_cpus = u32::try_from(cpus.clamp(LANES_MIN, LANES_MAX)).unwrap_or(u32::MAX);
+    let owner = process_owner();
     MkfsOptions {
         lanes: lanes.unwrap_or(by_cpus),
         pool_uuid: Uuid::new_v4().into_bytes(),
         slot_uuids: (0..slots).map(|_| Uuid::new_v4().into_bytes()).collect(),
         now_ns: wall_clock_ns(),
-        root_uid: rustix::process::geteuid().as_raw(),
-        root_gid: rustix::process::getegid().as_raw(),
+        root_uid: owner.0,
+        root_gid: owner.1,
         root_mode: 0o755,
         update: None,
         mode: None,

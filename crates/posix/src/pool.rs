@@ -9,7 +9,7 @@ use novale_pm::survive_failing_slots;
 use rustix::thread::{Timespec, nanosleep};
 
 use crate::join::{self, JoinError, Joined, Opening};
-use crate::{AllCpus, Files, Result, wall_clock_ns};
+use crate::{AllCpus, Files, Result, process_owner, wall_clock_ns};
 
 /// How often a pool that others are closing is tried again, a millisecond after the last time.
 const CLOSING_TRIES: u32 = 5000;
@@ -77,8 +77,8 @@ impl Pool {
         survive_failing_slots().unwrap_or_default();
         let slots: Vec<PathBuf> = slots.iter().map(|slot| slot.as_ref().to_owned()).collect();
         let joined = patiently(|| join::open(&slots, opening, &AllCpus, &|_| ()))?;
-        let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
-        let files = Files::new(joined.fs.clone()).owner(uid.as_raw(), gid.as_raw());
+        let (uid, gid) = process_owner();
+        let files = Files::new(joined.fs.clone()).owner(uid, gid);
         Ok(Self { files, joined, process: process::id(), left: false })
     }
 

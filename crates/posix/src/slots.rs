@@ -21,7 +21,7 @@ use novale_pm::{Pm, PmOptions, SlotLock, SlotSpec};
 use uuid::Uuid;
 
 use crate::join::{ArenaFile, JoinError, arena_bytes};
-use crate::wall_clock_ns;
+use crate::{process_owner, wall_clock_ns};
 
 type Result<T, E = JoinError> = std::result::Result<T, E>;
 
@@ -348,6 +348,7 @@ pub fn replace_lost(
         progress: helpers.progress,
         keep: &mut keep,
         now_ns: wall_clock_ns(),
+        owner: process_owner(),
     };
     let report = give_up_slot(&pm, more.slot_len(0) / PAGE, &mut help)?;
     let new = NewSlot { pm: &more, uuid: Uuid::new_v4().into_bytes(), endurance };

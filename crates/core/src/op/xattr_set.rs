@@ -171,6 +171,16 @@ impl Xattrs {
         names
     }
 
+    /// Whether any gives rights to who has or runs the inode, or to others.
+    pub(crate) fn give_rights(&self) -> bool {
+        self.records.iter().any(|record| match record.namespace {
+            XattrNamespace::AclAccess | XattrNamespace::AclDefault | XattrNamespace::Security => {
+                true
+            }
+            XattrNamespace::User | XattrNamespace::Trusted | XattrNamespace::Quotas => false,
+        })
+    }
+
     fn summary(&self) -> u32 {
         let bit = |record: &XattrRecord| match record.namespace {
             XattrNamespace::Security if record.name == CAPABILITY => {

@@ -55,8 +55,13 @@ pub fn copied(slots: &[Vec<u8>]) -> Result<PoolFile, String> {
 /// Those of the repair.
 pub fn run_repair(pm: &Pm, effort: Effort) -> Result<RepairReport, Error> {
     let mut keep = |_: &novale_core::repair::SavedPiece<'_>| Ok(());
-    let mut help =
-        Help { exec: &Serial, progress: &|_| (), keep: &mut keep, now_ns: now_ns_at(2000) };
+    let mut help = Help {
+        exec: &Serial,
+        progress: &|_| (),
+        keep: &mut keep,
+        now_ns: now_ns_at(2000),
+        owner: (0, 0),
+    };
     repair(pm, effort, &mut help)
 }
 

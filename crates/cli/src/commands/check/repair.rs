@@ -10,6 +10,7 @@ use std::time::SystemTime;
 use anyhow::{Context, Result, bail};
 use novale_core::repair::{Effort, Help, RepairReport, SavedPiece, repair};
 use novale_pm::PmOptions;
+use novale_posix::process_owner;
 use rustix::fs::{Mode, OFlags, openat};
 use serde::Serialize;
 
@@ -94,6 +95,7 @@ fn once(
         progress: &|progress| bar.show(progress),
         keep,
         now_ns: i64::try_from(now.as_nanos()).unwrap_or(i64::MAX),
+        owner: process_owner(),
     };
     Ok(repair(&pm, effort, &mut help)?)
 }

@@ -17,7 +17,8 @@ use crate::inode::media;
 use crate::inode::state::InodePlace;
 use crate::log::coverage::Mappings;
 use crate::log::pairs::LoggedPairs;
-use crate::offline::repair::gather::{Gathered, GatheredNames, Inode, Name};
+use crate::offline::repair::gather::{Gathered, Inode};
+use crate::offline::repair::names::{GatheredNames, Name};
 use crate::offline::repair::salvage::attributes;
 use crate::offline::repair::tree::{Plan, TreeNode};
 use crate::offline::repair::write::Writer;
@@ -134,7 +135,7 @@ impl Repair<'_, '_> {
         }
     }
 
-    /// Gives names to what has none, in a lost+found that is made where there is none that root alone may enter: whoever
+    /// Gives names to what has none, in a lost+found that is made where there is none that who repairs alone may enter: whoever
     /// else has made one, or may look into it, would come to files that lay in directories closed to them. Returns its
     /// number.
     fn name_the_lost(
@@ -154,11 +155,12 @@ impl Repair<'_, '_> {
         let kept = |text: &str| {
             root.iter().find(|name| name.text == text.as_bytes() && !go.contains(name)).cloned()
         };
+        let is_own = |inode: &Inode| is_alone_of(inode, self.help.owner.0);
         let mut text = LOST_AND_FOUND.to_owned();
         let mut number = 1;
         let found = loop {
             match kept(&text) {
-                Some(name) if all.inodes.get(&name.ino).is_some_and(is_roots_alone) => {
+                Some(name) if all.inodes.get(&name.ino).is_some_and(is_own) => {
                     break Some(name.ino);
                 }
                 None => break None,
@@ -207,6 +209,7 @@ impl Repair<'_, '_> {
         let (state, generation) = media::free_inode(self.pm, &place, ino, pool.state.session)?;
         let kind = FileKind::Directory;
         let generation = generation + 1;
+        let (uid, gid) = self.help.owner;
         let identity = IdentityLine {
             version: IDENTITY_VERSION,
             kind,
@@ -214,8 +217,8 @@ impl Repair<'_, '_> {
             ino,
             generation,
             mode: LOST_AND_FOUND_MODE,
-            uid: 0,
-            gid: 0,
+            uid,
+            gid,
             birth_ns: self.help.now_ns,
             rdev: 0,
             flags: 0,
@@ -246,6 +249,7 @@ impl Repair<'_, '_> {
                 page_seq: 0,
                 read_to: PmAddr::NULL,
                 attributes: None,
+                is_xattr_harmless: true,
                 features: 0,
                 own_pages: Vec::new(),
                 names: GatheredNames::default(),
@@ -358,10 +362,10 @@ fn nodes(all: &Gathered) -> BTreeMap<Ino, TreeNode> {
     in_use.filter_map(node).collect()
 }
 
-/// Whether it is a directory that only root may enter, or write to.
-fn is_roots_alone(inode: &Inode) -> bool {
+/// Whether it is a directory that only `user` may enter, or write to.
+fn is_alone_of(inode: &Inode, user: u32) -> bool {
     let Attributes { uid, mode, .. } = attributes(inode);
-    inode.kind() == Some(FileKind::Directory) && uid == 0 && mode & OTHERS_BITS == 0
+    inode.kind() == Some(FileKind::Directory) && uid == user && mode & OTHERS_BITS == 0
 }
 
 /// The entries that carry out an edit; the inode's names are brought up to it.

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use novale_layout::{
-    Attributes, COOKIE_LIMIT, COOKIE_MIN, CommitLine, FIRST_FREE_PAGE, FileKind, INODES_PER_CHUNK,
-    IdentityLine, Ino, PAGE, Pair, PmAddr, Seed,
+    Attributes, CommitLine, FIRST_FREE_PAGE, FileKind, INODES_PER_CHUNK, IdentityLine, Ino, PAGE,
+    Pair, PmAddr, Seed,
 };
 use novale_pm::{Flushed, Pm, Purpose};
 
@@ -27,6 +27,7 @@ use crate::log::pairs::{LoggedPairs, feature_of};
 use crate::log::redo::{Owed, RedoFrom, Redone};
 use crate::log::replay::{Fold, NameSaid, replay};
 use crate::offline::check::{refuse_future, refuse_unclean};
+use crate::offline::repair::names::GatheredNames;
 use crate::op::journal::Journal;
 use crate::op::quota::stored_limits;
 use crate::op::xattr_set::Xattrs;
@@ -74,10 +75,12 @@ pub(super) struct Inode {
     pub(super) op_seq_max: u64,
     /// The `page_seq` of the last log page read.
     pub(super) page_seq: u64,
-    /// The last line that was read of the log; null: none.
+    /// The last line that was read of the log, a page's header or an entry's; null: none.
     pub(super) read_to: PmAddr,
     /// The newest attributes entry.
     pub(super) attributes: Option<Attributes>,
+    /// Its extended attributes could be read, and none gives rights.
+    pub(super) is_xattr_harmless: bool,
     /// Bits of the features that its log's entries use.
     pub(super) features: u64,
     /// The pages of its log and of its extended attributes.
@@ -90,19 +93,6 @@ pub(super) struct Inode {
     /// Its own lines that do not validate.
     pub(super) torn_lines: Vec<PmAddr>,
     pub(super) damage: Option<Damage>,
-}
-
-/// The names of a directory.
-#[derive(Debug, Default, Clone)]
-pub(super) struct GatheredNames {
-    /// In the order of their cookies, then of the log, once the log was read
-    /// ([`GatheredNames::settle`]).
-    pub(super) list: Vec<Name>,
-    /// Above every cookie in the log.
-    pub(super) next_cookie: u64,
-    /// Cookies that were given up, and that the log may speak of, each with the length of `list` when it was last:
-    /// names of that cookie before there are gone, those behind it stay.
-    gone: BTreeMap<u64, usize>,
 }
 
 /// A log that is being gathered.
@@ -137,7 +127,9 @@ impl Fold for GatheredLog<'_> {
         self.inode.page_seq = seq;
         self.inode.own_pages.push(page);
         self.absent.see(addr, 1);
-        mark(self.marks, page, &|| format!("inode {}", ino.get()))
+        mark(self.marks, page, &|| format!("inode {}", ino.get()))?;
+        self.inode.read_to = addr;
+        Ok(())
     }
 
     fn map(&mut self, at: &Logged<'_>, first: u64, extent: Extent) -> Result<()> {
@@ -210,16 +202,6 @@ impl Fold for GatheredLog<'_> {
     }
 }
 
-/// A name.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct Name {
-    pub(super) cookie: u64,
-    pub(super) ino: Ino,
-    pub(super) generation: u32,
-    pub(super) kind: FileKind,
-    pub(super) text: Vec<u8>,
-}
-
 /// What keeps an inode from being believed.
 #[derive(Debug, Clone)]
 pub(super) enum Damage {
@@ -259,42 +241,6 @@ impl Damage {
     /// Whether it is that of a slot which is not there.
     pub(super) fn is_absence(&self) -> bool {
         matches!(self.error(), Error::Lost(_))
-    }
-}
-
-impl GatheredNames {
-    fn add(&mut self, said: &NameSaid<'_>) {
-        let NameSaid { ino, generation, kind, cookie, name } = *said;
-        self.next_cookie = self.next_cookie.max(cookie + 1);
-        self.list.push(Name { cookie, ino, generation, kind, text: name.as_bytes().to_vec() });
-    }
-
-    fn remove(&mut self, cookie: u64) {
-        self.next_cookie = self.next_cookie.max(cookie + 1);
-        self.gone.insert(cookie, self.list.len());
-    }
-
-    /// Takes out the names that were removed after they were listed, all at once, and puts the others in
-    /// order.
-    fn settle(&mut self) {
-        let mut listed = 0;
-        self.list.retain(|name| {
-            listed += 1;
-            self.gone.get(&name.cookie).is_none_or(|before| listed > *before)
-        });
-        self.list.sort_by_key(|name| name.cookie);
-    }
-
-    /// A cookie for a new name: the next one, or the lowest that the log does not speak of.
-    pub(super) fn take_cookie(&mut self) -> u64 {
-        let next = self.next_cookie.max(COOKIE_MIN);
-        if next < COOKIE_LIMIT {
-            self.next_cookie = next + 1;
-            return next;
-        }
-        let used: BTreeSet<u64> = self.list.iter().map(|name| name.cookie).collect();
-        let is_free = |cookie: &u64| !used.contains(cookie) && !self.gone.contains_key(cookie);
-        (COOKIE_MIN..COOKIE_LIMIT).find(is_free).unwrap_or(COOKIE_MIN)
     }
 }
 
@@ -532,6 +478,7 @@ impl Gathered {
             page_seq: 0,
             read_to: PmAddr::NULL,
             attributes: None,
+            is_xattr_harmless: false,
             features: 0,
             own_pages: Vec::new(),
             names: GatheredNames::default(),
@@ -543,7 +490,7 @@ impl Gathered {
         };
         if inode.is_in_use() {
             let found = self.read(pm, &mut inode, media.identity);
-            inode.damage = inode.damage.or(found.err());
+            inode.damage = first_to_mend(inode.damage, found);
         }
         Some(inode)
     }
@@ -564,8 +511,8 @@ impl Gathered {
         if let Some((line, slot)) = media.newest() {
             (inode.line, inode.slot) = (*line, Some(slot));
             if inode.is_in_use() {
-                // What it can't read is found in the next round.
-                let _found = self.read(pm, &mut inode, media.identity);
+                let found = self.read(pm, &mut inode, media.identity);
+                inode.damage = first_to_mend(inode.damage, found);
             }
         }
         inode
@@ -602,22 +549,11 @@ impl Gathered {
         }
         let is_there = |owed: &Owed| !pm.is_absent(owed.at.slot());
         inode.owed.extend(owed.iter().flatten().filter(|owed| is_there(owed)).cloned());
+        let xattrs = self.read_xattrs(pm, inode, &id, identity.kind);
         walked.map_err(Damage::Log)?;
         owed.map_err(Damage::Doubted)?;
+        xattrs.map_err(Damage::Xattrs)?;
         let lost = inode.pages_in(pm);
-        let root = inode.attributes.map_or(identity.xattr_root, |attributes| attributes.xattr_root);
-        let xattrs = Xattrs::read(pm, &id, root).map_err(Damage::Xattrs)?;
-        let marked = xattrs.for_each_page(&mut |extent| {
-            inode.own_pages.push(extent);
-            mark(&self.marks, extent, &owner)
-        });
-        marked
-            .and_then(|()| xattrs.check_values(pm, &id))
-            .and_then(|()| xattrs.check_acls(pm, &id, identity.kind))
-            .map_err(Damage::Xattrs)?;
-        if ino == Ino::ROOT {
-            stored_limits(pm, &id, &xattrs).map_err(Damage::Xattrs)?;
-        }
         match lost.first() {
             Some((at, _)) => {
                 let runs = lost.iter().map(|(_, run)| *run).collect();
@@ -625,6 +561,22 @@ impl Gathered {
             }
             None => Ok(()),
         }
+    }
+
+    /// Reads the extended attributes that the log says, as far as that was read, and marks their pages.
+    fn read_xattrs(&self, pm: &Pm, inode: &mut Inode, id: &LogId, kind: FileKind) -> Result<()> {
+        let xattrs = Xattrs::read(pm, id, inode.xattr_root())?;
+        xattrs.for_each_page(&mut |extent| {
+            inode.own_pages.push(extent);
+            mark(&self.marks, extent, &|| format!("inode {}", id.ino.get()))
+        })?;
+        xattrs.check_values(pm, id)?;
+        xattrs.check_acls(pm, id, kind)?;
+        if id.ino == Ino::ROOT {
+            stored_limits(pm, id, &xattrs)?;
+        }
+        inode.is_xattr_harmless = !xattrs.give_rights();
+        Ok(())
     }
 
     /// Notes the inodes that map a page that has another owner.
@@ -638,6 +590,14 @@ impl Gathered {
             self.inodes.values().filter(maps).map(|inode| inode.ino).collect();
         let owning = self.inodes.values().filter(has).map(|inode| inode.ino);
         self.entangled = owning.chain(sharing.iter().copied()).collect();
+        for ino in &sharing {
+            let Some(inode) = self.inodes.get_mut(ino) else { continue };
+            if inode.is_torn && inode.damage.is_none() {
+                let found = "one is torn, the other may be an old one: others have its pages";
+                let error = Error::damaged_inode(*ino, "commit lines", inode.place.addr, found);
+                inode.damage = Some(Damage::Doubted(error));
+            }
+        }
         self.sharing = sharing;
     }
 
@@ -706,12 +666,6 @@ impl Gathered {
         self.marks.refuse_shared(extent.addr, extent.pages, &String::new).is_err()
     }
 
-    /// Inodes whose state is perhaps an old one, and whose pages another has.
-    pub(super) fn stale(&self) -> impl Iterator<Item = Ino> {
-        let torn = |ino: &&Ino| self.inodes.get(ino).is_some_and(|inode| inode.is_torn);
-        self.sharing.iter().filter(torn).copied()
-    }
-
     /// Damage that nothing can be done about, with its place.
     pub(super) fn beyond(&self, pm: &Pm) -> Vec<String> {
         let seed = Seed::pool(&[0; 16]);
@@ -749,6 +703,15 @@ fn mark(marks: &PageMarks, extent: Extent, owner: &dyn Fn() -> String) -> Result
     }
 }
 
+/// Which damage of an inode is mended first: without its identity line the log can't be read, and where the log ends
+/// says which line to write.
+fn first_to_mend(doubt: Option<Damage>, found: Result<(), Damage>) -> Option<Damage> {
+    match found {
+        Err(found @ (Damage::Identity(_) | Damage::Log(_))) => Some(found),
+        found => doubt.or(found.err()),
+    }
+}
+
 /// An inode of which nothing is known.
 fn blank(ino: Ino, place: InodePlace, damage: Damage) -> Inode {
     Inode {
@@ -762,6 +725,7 @@ fn blank(ino: Ino, place: InodePlace, damage: Damage) -> Inode {
         page_seq: 0,
         read_to: PmAddr::NULL,
         attributes: None,
+        is_xattr_harmless: false,
         features: 0,
         own_pages: Vec::new(),
         names: GatheredNames::default(),
@@ -770,25 +734,5 @@ fn blank(ino: Ino, place: InodePlace, damage: Damage) -> Inode {
         owed: Vec::new(),
         torn_lines: Vec::new(),
         damage: Some(damage),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_cookie_that_is_given_again_keeps_what_was_added_since() {
-        let mut names = GatheredNames::default();
-        let (ino, generation, kind) = (Ino::new(9), 1, FileKind::File);
-        for (cookie, text, gone) in [(18, "a", 30), (17, "b", 16), (18, "c", 18), (16, "d", 17)] {
-            names.remove(gone);
-            let name = &novale_layout::Name::new(text.as_bytes()).unwrap();
-            names.add(&NameSaid { ino, generation, kind, cookie, name });
-        }
-        names.settle();
-        let kept: Vec<&[u8]> = names.list.iter().map(|name| name.text.as_slice()).collect();
-        assert_eq!(kept, [b"d", b"c"]);
-        assert_eq!(names.take_cookie(), 31);
     }
 }

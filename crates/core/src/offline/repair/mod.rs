@@ -11,6 +11,7 @@
 mod amend;
 mod gather;
 mod lost;
+mod names;
 mod salvage;
 mod tables;
 mod tree;
@@ -88,6 +89,8 @@ pub struct Help<'a> {
     pub keep: &'a mut dyn FnMut(&SavedPiece<'_>) -> std::result::Result<(), String>,
     /// The time, ns since 1970: of a lost+found that is made.
     pub now_ns: i64,
+    /// Who repairs, user and group: what others may have no right to any more becomes theirs.
+    pub owner: (u32, u32),
 }
 
 impl std::fmt::Debug for Help<'_> {
@@ -120,9 +123,6 @@ pub fn repair(pm: &Pm, effort: Effort, help: &mut Help<'_>) -> Result<RepairRepo
     let all = this.restore_words(&pool, all)?;
     let beyond = all.beyond(this.pm);
     let mut needs_salvage: Vec<String> = all.damage().map(ToString::to_string).collect();
-    needs_salvage.extend(all.stale().map(|ino| {
-        format!("inode {ino}: its state may be an old one, and other inodes have its pages")
-    }));
     needs_salvage.extend(words::wrong_words(pm, &pool, &all).into_iter().map(|word| {
         let (first, last) = (word.first, word.last());
         format!("word {} of the inode directory names no inodes {first} to {last}", word.at)

@@ -25,7 +25,8 @@ use crate::offline::repair::write::Writer;
 use crate::offline::repair::{Change, Repair, SavedPiece};
 use crate::pool::Pool;
 
-/// Of a mode, what a file's group may do.
+/// Of a mode, what a file's owner may do, and what its group may.
+const OWNER_BITS: u32 = 0o700;
 const GROUP_BITS: u32 = 0o070;
 
 /// What names say of inodes: generation and kind.
@@ -51,18 +52,17 @@ impl Repair<'_, '_> {
         self.keep(&inos, &records)?;
         let slots = pool.slots.iter().map(|(header, _)| header.pages).collect();
         let mut writer = Writer::new(self.pm, pool.state.session, &all.marks, slots);
-        // What takes pages comes when it is known which are free.
-        let known = all.inodes.values().all(|inode| {
-            matches!(
-                inode.damage,
-                None | Some(Damage::Xattrs(_) | Damage::Doubted(_) | Damage::Data(..))
-            )
-        });
+        // What takes pages comes when every log was read as far as it can be.
+        let is_unread = |inode: &Inode| matches!(inode.damage, Some(Damage::Identity(_)));
+        let are_unread = all.inodes.values().any(is_unread);
         for ino in inos {
             let Some(inode) = all.inodes.get_mut(&ino) else { continue };
-            if known || !matches!(inode.damage, Some(Damage::Xattrs(_) | Damage::Data(..))) {
+            if is_unread(inode) || !are_unread {
                 self.salvage_inode(&mut writer, inode, &hints)?;
             }
+        }
+        if are_unread {
+            return Ok(true);
         }
         for (at, _) in records {
             let len = JOURNAL_RECORD_BYTES as u64;
@@ -128,10 +128,14 @@ impl Repair<'_, '_> {
                 self.end(writer, inode, why)
             }
             Damage::NoState(_) | Damage::Doubted(_) => {
-                self.lost(at, format!("{why}; inode {ino} goes on from its newest readable state"));
+                let what = format!("{why}; inode {ino} goes on from its newest readable state");
+                if inode.is_torn && inode.is_in_use() {
+                    return self.shut(writer, inode, &what);
+                }
+                self.lost(at, what);
                 writer.commit(inode, &[], Flushed::none(), |_| ())
             }
-            Damage::Identity(_) => match identity(self.pm, inode, hints) {
+            Damage::Identity(_) => match identity(self.pm, inode, hints, self.help.owner) {
                 Some(identity) => {
                     let line = identity.encode(inode.place.seed);
                     self.pm.fence(inode.place.store_identity(self.pm, &line)).end();
@@ -142,19 +146,16 @@ impl Repair<'_, '_> {
                 None => self.end(writer, inode, why),
             },
             Damage::Log(_) => {
-                let (head, tail) = match inode.read_to {
-                    to if to.is_null() => (PmAddr::NULL, PmAddr::NULL),
-                    to => (inode.line.log_head, to),
-                };
-                let names = (inode.kind() == Some(FileKind::Directory))
-                    .then_some(inode.names.list.len() as u64);
+                if inode.read_to.is_null() {
+                    inode.line.log_head = PmAddr::NULL;
+                }
+                inode.line.log_tail = inode.read_to;
+                if inode.kind() == Some(FileKind::Directory) {
+                    inode.line.size = inode.names.list.len() as u64;
+                }
                 let what =
                     format!("{why}; the log of inode {ino} ends before it, the rest is lost");
-                self.lost(at, what);
-                writer.commit(inode, &[], Flushed::none(), |line| {
-                    (line.log_head, line.log_tail) = (head, tail);
-                    line.size = names.unwrap_or(line.size);
-                })
+                self.shut(writer, inode, &what)
             }
             Damage::Data(_, ref runs) => {
                 let what = format!("{why}; {}", what_of_data(ino, runs));
@@ -164,6 +165,28 @@ impl Repair<'_, '_> {
             }
             Damage::Xattrs(_) => self.give_up_xattrs(writer, inode, why),
         }
+    }
+
+    /// Goes on from a state that may be an old one. Its owner and rights have perhaps been changed since, and its pages
+    /// may have bytes that others have stored since: it is who repairs alone that may have it, until they have looked.
+    fn shut(&mut self, writer: &mut Writer<'_>, inode: &mut Inode, what: &str) -> Result<()> {
+        let old = attributes(inode);
+        let (uid, gid) = self.help.owner;
+        let mode = match inode.kind() {
+            Some(FileKind::Symlink) => old.mode,
+            _ => old.mode & OWNER_BITS,
+        };
+        let xattr_root = if inode.is_xattr_harmless { old.xattr_root } else { PmAddr::NULL };
+        let is_same = inode.xattr_root() == xattr_root;
+        let without = if is_same { "" } else { ", without its extended attributes" };
+        let was = format!("mode {:#o}, owner {}:{}", old.mode, old.uid, old.gid);
+        let now = format!("mode {mode:#o}, owner {uid}:{gid}");
+        self.lost(
+            inode.place.addr,
+            format!("{what}; what it had then, {was}, may be old: {now} now{without}"),
+        );
+        let entry = [Entry::Attributes(Attributes { mode, uid, gid, xattr_root, ..old })];
+        writer.commit(inode, &entry, Flushed::none(), |_| ())
     }
 
     /// An ACL may have been among the attributes: then the group's bits are the most that anybody had by it.
@@ -255,8 +278,8 @@ pub(super) fn attributes(inode: &Inode) -> Attributes {
 
 /// An identity line in the place of a lost one: the generation is proved by the log's first page, or
 /// else is what all names say; the kind is what names or log say; owner and mode are those of the
-/// newest attributes entry, or else for the administrator alone.
-fn identity(pm: &Pm, inode: &Inode, hints: &Hints) -> Option<IdentityLine> {
+/// newest attributes entry, or else who repairs alone has it.
+fn identity(pm: &Pm, inode: &Inode, hints: &Hints, (uid, gid): (u32, u32)) -> Option<IdentityLine> {
     let said = hints.get(&inode.ino).map(Vec::as_slice).unwrap_or_default();
     let proved = proved_generation(pm, inode);
     let root = (inode.ino == Ino::ROOT).then_some((1, FileKind::Directory));
@@ -266,7 +289,8 @@ fn identity(pm: &Pm, inode: &Inode, hints: &Hints) -> Option<IdentityLine> {
     let KindSaid { kind: of_log, attributes } = log_says(pm, inode, generation);
     let kind = root.or(only).map(|(_, kind)| kind).or(of_log)?;
     let mode = if kind == FileKind::Directory { 0o700 } else { 0o600 };
-    let attributes = attributes.unwrap_or(Attributes { mode, ..Attributes::default() });
+    let only_mine = Attributes { mode, uid, gid, ..Attributes::default() };
+    let attributes = attributes.unwrap_or(only_mine);
     Some(IdentityLine {
         version: IDENTITY_VERSION,
         kind,

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use novale_layout::{FileKind, Ino};
 
-use crate::offline::repair::gather::Name;
+use crate::offline::repair::names::Name;
 
 /// An inode in use.
 #[derive(Debug, Clone)]
