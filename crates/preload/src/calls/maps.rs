@@ -72,6 +72,9 @@ fn map_file(fd: i32, description: &InUse, args: &Args) -> Served {
         kernel::take(description);
         return None;
     }
+    if Asked::is_synced(args) {
+        return Some(fail(libc::EOPNOTSUPP));
+    }
     let asked = Asked::of(args).filter(|_| !description.is(MAPPED));
     let asked = asked.map(|asked| asked.of_file(description.writes()));
     if let Some(asked) = &asked

@@ -51,6 +51,13 @@ impl Asked {
         (good && !executes).then_some(Self { at, len, access, flags, offset, file_writes: false })
     }
 
+    /// Whether it is asked that stores are durable without a call (`MAP_SYNC`), as they are in no mapping of a FUSE mount
+    /// nor in one that may become one of it.
+    pub(crate) fn is_synced(args: &Args) -> bool {
+        let flags = args[3] as i32;
+        flags & libc::MAP_TYPE == libc::MAP_SHARED_VALIDATE && flags & libc::MAP_SYNC != 0
+    }
+
     /// The same mapping elsewhere, and of another length.
     pub(crate) fn of_part(part: &Part, (at, flags): (u64, i32), len: u64) -> Self {
         let kind = if part.shared { libc::MAP_SHARED } else { libc::MAP_PRIVATE };

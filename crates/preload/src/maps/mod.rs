@@ -530,10 +530,6 @@ fn show_own(fs: &Fs, of: &Arc<Source>, asked: &Asked, by: Arc<Opening>) -> Optio
 
 /// Maps a replica of the file.
 pub(crate) fn map_replica(description: &InUse, asked: &Asked) -> Option<Ret> {
-    let looks_at_flags = asked.flags & libc::MAP_TYPE == libc::MAP_SHARED_VALIDATE;
-    if looks_at_flags && asked.flags & libc::MAP_SYNC != 0 {
-        return Some(fail(libc::EOPNOTSUPP));
-    }
     let fs = mounts::fs(description.mount())?;
     let generation = description.generation.load(Ordering::Relaxed);
     let hold = fs.open_hold(&ctx(), description.ino(), generation).ok()??;
