@@ -603,8 +603,10 @@ pub(crate) struct AskArgs {
 /// the saved allocator, names of nothing, link counts, pages with two owners, and what has lost its
 /// name, which goes to /lost+found under its inode's number. A pool with other damage is left as it
 /// is. --repair=salvage gives damaged inodes a state as well: of what can be read, the rest is given
-/// up. What is given up is kept in --save first. What a repair would do is shown first; it asks on a
-/// terminal, and needs --yes elsewhere. Cut off anywhere, it can be run again.
+/// up. Their inodes, log pages and pages of attributes are kept in --save first; data that only a lost
+/// piece of a log named, and attributes' long values, are not: copy the slots for these. What a repair
+/// would do is shown first; it asks on a terminal, and needs --yes elsewhere. Cut off anywhere, it can
+/// be run again.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Exit codes, as fsck's: 0 no errors, 1 errors were found and all of them repaired, 4 errors are

@@ -25,9 +25,9 @@ use crate::offline::repair::write::Writer;
 use crate::offline::repair::{Change, Repair, SavedPiece};
 use crate::pool::Pool;
 
-/// Of a mode, what a file's owner may do, and what its group may.
+/// Of a mode, what a file's owner may do, and what its group and others may.
 const OWNER_BITS: u32 = 0o700;
-const GROUP_BITS: u32 = 0o070;
+const OTHERS_BITS: u32 = 0o077;
 
 /// What names say of inodes: generation and kind.
 type Hints = BTreeMap<Ino, Vec<(u32, FileKind)>>;
@@ -189,7 +189,8 @@ impl Repair<'_, '_> {
         writer.commit(inode, &entry, Flushed::none(), |_| ())
     }
 
-    /// An ACL may have been among the attributes: then the group's bits are the most that anybody had by it.
+    /// An ACL may have been among the attributes: then the group's bits are the most that anybody had by it, and what
+    /// others may is not of those whom it names.
     fn give_up_xattrs(
         &mut self,
         writer: &mut Writer<'_>,
@@ -198,8 +199,8 @@ impl Repair<'_, '_> {
     ) -> Result<()> {
         let old = attributes(inode);
         let has_acls = inode.kind() != Some(FileKind::Symlink);
-        let mode = if has_acls { old.mode & !GROUP_BITS } else { old.mode };
-        let rights = if mode == old.mode { "" } else { ", and its group no rights" };
+        let mode = if has_acls { old.mode & !OTHERS_BITS } else { old.mode };
+        let rights = if mode == old.mode { "" } else { ", and nobody but its owner rights" };
         let what = format!("{why}; inode {} has no extended attributes any more", inode.ino);
         self.lost(inode.place.addr, what + rights);
         let entry = [Entry::Attributes(Attributes { xattr_root: PmAddr::NULL, mode, ..old })];
