@@ -10,6 +10,8 @@ use crate::pools::*;
 const WHO_REPAIRS: (u32, u32) = (70, 80);
 /// Entries of one line that a log page has.
 const PAGE_ENTRIES: u32 = 63;
+/// Of the pools here.
+const LANES: u64 = 1;
 const USERS: &[u8] = b"user.a";
 const CAPABILITY: &[u8] = b"security.capability";
 
@@ -40,10 +42,15 @@ fn damage_last_entry(pm: &Pm, ino: Ino) {
 /// Salvages a pool, which has to be sound then; returns what was given up.
 #[track_caller]
 fn salvage(pm: &Pm) -> String {
+    let mut kept = std::collections::BTreeSet::new();
     let mut help = repair::Help {
         exec: &Serial,
         progress: &|_| {},
-        keep: &mut |_| Ok(()),
+        keep: &mut |piece| {
+            // As it was before the repair, and not what its first round has stored there.
+            assert!(kept.insert(piece.at), "{} was kept twice", piece.at);
+            Ok(())
+        },
         now_ns: 9,
         owner: WHO_REPAIRS,
     };
@@ -216,6 +223,46 @@ fn of_the_root() {
     let pm = pool();
     damage_last_entry(&pm, Ino::ROOT);
     is_shut(pm, Ino::ROOT, 0o700, "mode 0o755, owner 0:0");
+}
+
+/// Of the root neither line could be read: it begins anew, and not with the owner and mode that it was made with.
+#[test]
+fn of_a_root_that_begins_anew() {
+    let fs = try_open(pool()).unwrap();
+    set_mode(&fs, Ino::ROOT, 0o750);
+    let pm = closed(fs);
+    damage_both_lines(&pm, Ino::ROOT);
+    erase_records(&pm);
+    let said = salvage(&pm);
+    assert!(said.contains("the root begins anew"), "{said}");
+    let fs = try_open(pm).unwrap();
+    let root = fs.getattr(Ino::ROOT).unwrap();
+    assert_eq!((root.mode, root.uid, root.gid), (0o700, WHO_REPAIRS.0, WHO_REPAIRS.1));
+    fs.lookup(&ctx(), Node::ROOT, b"lost+found").unwrap();
+}
+
+/// With both lines damaged, what the journal still has of an inode stands: its creation, perhaps.
+#[test]
+fn of_a_record_alone() {
+    let fs = try_open(pool()).unwrap();
+    set_mode(&fs, FILE, 0o600);
+    let pm = closed(fs);
+    damage_both_lines(&pm, FILE);
+    is_shut(pm, FILE, 0o700, "mode 0o755, owner 1:2");
+}
+
+fn damage_both_lines(pm: &Pm, ino: Ino) {
+    for offset in COMMIT_OFFSETS {
+        flip(pm, place(pm, ino).add(offset + 32), 0);
+    }
+}
+
+/// The lanes have no record of anything any more.
+fn erase_records(pm: &Pm) {
+    for lane in 0..LANES {
+        let page = word(pm, PmAddr::new(0, LANE_TABLE_PAGE * PAGE).add(lane * 8));
+        put(pm, page, &[0; 4096]);
+    }
 }
 
 /// A state that is known to be the newest stays whose it is.

@@ -472,8 +472,9 @@ impl Gathered {
             identity: media.identity.as_ref().ok().copied(),
             line,
             slot,
-            // What a record says was not torn before.
-            is_torn: media.torn_line().is_some() && !standing.by_record,
+            // What a record says was not torn before, but where both lines are: then it may be of long before.
+            is_torn: media.torn_line().is_some()
+                && !(standing.by_record && media.newest().is_some()),
             op_seq_max: self.op_seq_max(&media, ino),
             page_seq: 0,
             read_to: PmAddr::NULL,

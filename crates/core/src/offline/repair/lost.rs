@@ -47,7 +47,7 @@ pub fn give_up_slot(pm: &Pm, new_pages: u64, help: &mut Help<'_>) -> Result<Repa
             absent.count_ones()
         )));
     }
-    let mut this = Repair { pm, changes: Vec::new(), help };
+    let mut this = Repair::new(pm, help);
     let mut pool = Pool::read(pm)?;
     pool.check_features()?;
     pool.check_numbers()?;

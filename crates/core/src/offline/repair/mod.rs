@@ -18,7 +18,7 @@ mod tree;
 mod words;
 mod write;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use novale_layout::{Ino, PmAddr, PoolState, RoFeature, Roots};
 use novale_pm::{Flushed, Pm, Purpose};
@@ -107,7 +107,7 @@ impl std::fmt::Debug for Help<'_> {
 /// then, as after a crash; [`crate::Error::NotKept`] where a piece could not be kept.
 pub fn repair(pm: &Pm, effort: Effort, help: &mut Help<'_>) -> Result<RepairReport> {
     let before = check(pm, help.exec, help.progress)?;
-    let mut this = Repair { pm, changes: Vec::new(), help };
+    let mut this = Repair::new(pm, help);
     if before.findings.is_empty() {
         return Ok(RepairReport { left: before, ..RepairReport::default() });
     }
@@ -151,6 +151,14 @@ struct Repair<'a, 'h> {
     pm: &'a Pm,
     changes: Vec<Change>,
     help: &'a mut Help<'h>,
+    /// Where the pieces lay that were kept elsewhere, before anything was stored there.
+    kept: BTreeSet<PmAddr>,
+}
+
+impl<'a, 'h> Repair<'a, 'h> {
+    fn new(pm: &'a Pm, help: &'a mut Help<'h>) -> Self {
+        Self { pm, changes: Vec::new(), help, kept: BTreeSet::new() }
+    }
 }
 
 impl Repair<'_, '_> {

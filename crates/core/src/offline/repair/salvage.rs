@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use novale_layout::{
-    Attributes, CommitLine, Entry, FileKind, FilePage, IDENTITY_VERSION, IdentityLine, Ino,
+    Attributes, Entry, FileKind, FilePage, IDENTITY_VERSION, IdentityLine, Ino,
     JOURNAL_RECORD_BYTES, LogPageHeader, PAGE, Pair, PmAddr,
 };
 use novale_pm::{Flushed, Pm, Purpose};
@@ -91,7 +91,7 @@ impl Repair<'_, '_> {
     }
 
     fn keep_piece(&mut self, ino: Ino, at: PmAddr, len: u64) -> Result<()> {
-        if self.pm.is_absent(at.slot()) {
+        if self.pm.is_absent(at.slot()) || !self.kept.insert(at) {
             return Ok(());
         }
         let mut bytes = vec![0; usize::try_from(len).unwrap_or_default()];
@@ -170,6 +170,20 @@ impl Repair<'_, '_> {
     /// Goes on from a state that may be an old one. Its owner and rights have perhaps been changed since, and its pages
     /// may have bytes that others have stored since: it is who repairs alone that may have it, until they have looked.
     fn shut(&mut self, writer: &mut Writer<'_>, inode: &mut Inode, what: &str) -> Result<()> {
+        let (old, new) = (attributes(inode), self.only_mine(inode));
+        let is_same = inode.xattr_root() == new.xattr_root;
+        let without = if is_same { "" } else { ", without its extended attributes" };
+        let was = format!("mode {:#o}, owner {}:{}", old.mode, old.uid, old.gid);
+        let now = format!("mode {:#o}, owner {}:{}", new.mode, new.uid, new.gid);
+        self.lost(
+            inode.place.addr,
+            format!("{what}; what it had then, {was}, may be old: {now} now{without}"),
+        );
+        writer.commit(inode, &[Entry::Attributes(new)], Flushed::none(), |_| ())
+    }
+
+    /// An inode's attributes by which who repairs alone has it.
+    fn only_mine(&self, inode: &Inode) -> Attributes {
         let old = attributes(inode);
         let (uid, gid) = self.help.owner;
         let mode = match inode.kind() {
@@ -177,16 +191,7 @@ impl Repair<'_, '_> {
             _ => old.mode & OWNER_BITS,
         };
         let xattr_root = if inode.is_xattr_harmless { old.xattr_root } else { PmAddr::NULL };
-        let is_same = inode.xattr_root() == xattr_root;
-        let without = if is_same { "" } else { ", without its extended attributes" };
-        let was = format!("mode {:#o}, owner {}:{}", old.mode, old.uid, old.gid);
-        let now = format!("mode {mode:#o}, owner {uid}:{gid}");
-        self.lost(
-            inode.place.addr,
-            format!("{what}; what it had then, {was}, may be old: {now} now{without}"),
-        );
-        let entry = [Entry::Attributes(Attributes { mode, uid, gid, xattr_root, ..old })];
-        writer.commit(inode, &entry, Flushed::none(), |_| ())
+        Attributes { mode, uid, gid, xattr_root, ..old }
     }
 
     /// An ACL may have been among the attributes: then the group's bits are the most that anybody had by it, and what
@@ -207,7 +212,7 @@ impl Repair<'_, '_> {
         writer.commit(inode, &entry, Flushed::none(), |_| ())
     }
 
-    /// Ends an inode of which nothing can be read. The root begins anew.
+    /// Ends an inode of which nothing can be read. The root begins anew, as who repairs alone has it.
     fn end(&mut self, writer: &mut Writer<'_>, inode: &mut Inode, why: &Error) -> Result<()> {
         let (ino, at) = (inode.ino, inode.place.addr);
         let is_root = ino == Ino::ROOT;
@@ -216,10 +221,12 @@ impl Repair<'_, '_> {
         let said = format!("inode {ino} is given up");
         let said = if is_root { "the root begins anew, empty" } else { &said };
         self.lost(at, format!("{why}; {said}"));
-        writer.commit(inode, &[], Flushed::none(), |line| {
-            let nlink = if is_root { 2 } else { 0 };
-            let (log_head, log_tail) = (PmAddr::NULL, PmAddr::NULL);
-            *line = CommitLine { nlink, size: 0, log_head, log_tail, ..*line };
+        (inode.line.log_head, inode.line.log_tail) = (PmAddr::NULL, PmAddr::NULL);
+        // Without an identity line that is written anew.
+        let is_known = is_root && inode.identity.is_some();
+        let entry = is_known.then(|| Entry::Attributes(self.only_mine(inode)));
+        writer.commit(inode, entry.as_slice(), Flushed::none(), |line| {
+            (line.nlink, line.size) = (if is_root { 2 } else { 0 }, 0);
         })
     }
 }
