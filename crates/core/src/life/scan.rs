@@ -687,7 +687,7 @@ impl ScanFound {
 mod tests {
     use super::*;
     use crate::fixture::empty;
-    use novale_layout::{EntryHeader, EntryKind};
+    use novale_layout::{EntryHeader, EntryKind, FilePage, Partner};
 
     /// They may lie in the cache of a process that died alone, and the entry that has them goes.
     #[test]
@@ -734,5 +734,34 @@ mod tests {
         // With the log's page, which ends at the tail: the line has none.
         let of_log = up_to(PmAddr::NULL, PmAddr::new(0, 39 * PAGE)) / LINE;
         assert_eq!((pm.counters() - before).write_backs(), PAGES * PAGE / LINE + of_log);
+    }
+
+    /// What was its second copy may be in use elsewhere.
+    #[test]
+    fn a_second_copy_counts_no_more_when_its_page_has_moved_and_come_back() {
+        let pm = empty(1).into_pm();
+        let id = LogId::new(Seed::pool(&[0; 16]), Ino::ROOT, 1);
+        let [home, elsewhere, partner] = [40, 41, 42].map(|page| PmAddr::new(0, page * PAGE));
+        let mut settled = Settled {
+            accepted: Accepted::of(&pm, &CommitLine::default()),
+            mappings: Mappings::default(),
+            pairs: LoggedPairs::default(),
+            xattr_root: PmAddr::NULL,
+            id: &id,
+            commit: None,
+            before: None,
+            log: Vec::new(),
+        };
+        let header = EntryHeader { op_seq: 7, lines: 1, kind: EntryKind::Write };
+        let at = Logged { addr: PmAddr::NULL, header, bytes: &[], is_first: false };
+        let extent = |addr| Extent { addr, pages: 1 };
+        let own = Partner::own(partner);
+        let pair = Pair { file_page: FilePage::new(0), home, partner: own, word: 1, changed: 1 };
+        settled.map(&at, 0, extent(home)).unwrap();
+        settled.pair(&at, &pair).unwrap();
+        assert_eq!(settled.mapped().unwrap(), [home.raw(), partner.raw()].into());
+        settled.map(&at, 0, extent(elsewhere)).unwrap();
+        settled.map(&at, 0, extent(home)).unwrap();
+        assert_eq!(settled.mapped().unwrap(), [home.raw()].into());
     }
 }

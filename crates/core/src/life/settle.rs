@@ -676,7 +676,20 @@ impl Fs {
 
 #[cfg(test)]
 mod tests {
-    use super::{Extent, PmAddr, left};
+    use std::mem::ManuallyDrop;
+
+    use novale_arena::PidInfo;
+    use novale_layout::IDENTITY_OFFSET;
+
+    use super::*;
+    use crate::base::types::Node;
+    use crate::fixture::{CTX, FILE, with_file};
+
+    /// What an inode is can't be read any more.
+    fn damage(fs: &Fs, ino: Ino) {
+        let at = fs.place(ino).unwrap().addr.add(IDENTITY_OFFSET);
+        fs.pm.fence(fs.pm.stream(at, &[0x5a; 64], Purpose::Inode)).end();
+    }
 
     #[test]
     fn of_what_another_one_has_given_nothing_is_left() {
@@ -688,5 +701,47 @@ mod tests {
         for list in [&free[..], &[]] {
             assert_eq!(left(list, u64::MAX), []);
         }
+    }
+
+    /// A settler that stops behind this is followed by another.
+    #[test]
+    fn what_a_dead_client_has_reserved_is_given_up_once() {
+        let (fs, ino) = with_file();
+        let arena = fs.arena();
+        let ended = PidInfo { start_time: u64::MAX, ..PidInfo::current() };
+        let dead = arena.attach(ended).unwrap();
+        let op = ManuallyDrop::new(dead.op(OpKind::Write as u32, 0));
+        let view = fs.views.find(arena, ino).unwrap().unwrap();
+        let _held = ManuallyDrop::new(op.lock(view.lock_off()).unwrap());
+        assert!(fs.allocator.reserve_pages(arena, 5).unwrap());
+        op.note_word(RESERVING, 3);
+        damage(&fs, ino);
+        for _ in 0..2 {
+            let settled = fs.settle_dead();
+            assert!(matches!(settled, Err(Error::Damaged { .. })), "{settled:?}");
+            assert_eq!(fs.allocator.pages_reserved(arena).unwrap(), 2);
+        }
+    }
+
+    /// The views go of all of them.
+    #[test]
+    fn of_inodes_that_nobody_has_locked_a_damaged_one_keeps_no_other() {
+        let (fs, damaged) = with_file();
+        let sound = fs.create(&CTX, Node::ROOT, b"sound", &FILE).unwrap().ino;
+        damage(&fs, damaged);
+        let pool = JudgedPool {
+            pm: &fs.pm,
+            seed: fs.seed,
+            session: fs.session,
+            lanes: fs.allocator.lane_count(),
+            place: &|ino| fs.place(ino),
+        };
+        let view = |ino| fs.views.find(fs.arena(), ino).unwrap();
+        let inodes = [damaged, sound].map(|ino| (ino, view(ino)));
+        pool.settle_views(fs.arena(), &inodes).unwrap();
+        for ino in [damaged, sound] {
+            assert!(view(ino).is_none_or(|view| view.kind().is_none()));
+        }
+        assert!(fs.getattr(sound).is_ok());
     }
 }
