@@ -410,7 +410,7 @@ mod tests {
     use novale_pm::PmOptions;
 
     use super::*;
-    use crate::fixture::{CTX, MB, open};
+    use crate::fixture::{CTX, MB, open, with_file};
     use crate::log::covered::no_entries_crc;
     use crate::space::failed::tell_failed;
     use crate::{MkfsOptions, mkfs};
@@ -437,5 +437,15 @@ mod tests {
         done.unwrap().end();
         let own = root.place.commit_addr(parts[0].next.slot);
         assert_eq!(lane.own_lines().collect::<Vec<_>>(), [own, owed]);
+    }
+
+    #[test]
+    fn what_can_not_be_shown_is_told() {
+        let (fs, ino) = with_file();
+        let call = fs.call(OpKind::Attributes, &CTX);
+        let file = fs.lock(&call, ino).unwrap();
+        let refused = || Err(Error::NoMemory);
+        let committed = fs.commit(&call, &file, &mut file.next_state(), Rest::Nothing, refused);
+        assert!(matches!(committed, Err(Error::NoMemory)), "{committed:?}");
     }
 }
