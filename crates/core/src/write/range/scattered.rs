@@ -219,7 +219,7 @@ mod tests {
 
     use super::*;
     use crate::base::types::{Fallocate, Node, SetAttr};
-    use crate::fixture::{CTX, with_file};
+    use crate::fixture::{CTX, FILE, with_file};
 
     /// Another client cut the file while the changes of a mapping were looked for: publishing them made it long again.
     #[test]
@@ -244,6 +244,23 @@ mod tests {
         let written = fs.write_scattered(&CTX, ino, &pieces);
         assert!(matches!(written, Err(Error::TooLarge)), "{written:?}");
         assert_eq!(fs.getattr(ino).unwrap().size, 0);
+    }
+
+    #[test]
+    fn in_a_full_pool_pages_are_replaced_and_no_hole_is_filled() {
+        let (fs, ino) = with_file();
+        fs.write(&CTX, ino, 0, &[1; PAGE_BYTES]).unwrap();
+        let full = fs.create(&CTX, Node::ROOT, b"full", &FILE).unwrap().ino;
+        for len in [16 * PAGE_BYTES, PAGE_BYTES] {
+            while fs.append(&CTX, full, &vec![1; len]).is_ok() {}
+        }
+        let there = Piece { offset: 100, bytes: &[2; 10] };
+        let hole = Piece { offset: PAGE, ..there };
+        fs.write_scattered(&CTX, ino, &[there]).unwrap();
+        for pieces in [&[hole][..], &[there, hole]] {
+            let written = fs.write_scattered(&CTX, ino, pieces);
+            assert!(matches!(written, Err(Error::NoSpace)), "{written:?}");
+        }
     }
 
     /// A client that had the file mapped has stored to pages that lie between the pieces and are reserved
