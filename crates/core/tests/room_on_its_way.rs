@@ -75,3 +75,19 @@ fn nobody_waits_twice_for_what_stays_open() {
     fs.unlink(&CTX, Node::ROOT, b"next").unwrap();
     assert!(fs.room_turn().is_some(), "a further one may go");
 }
+
+/// The last one as well, which is no room for a large write, and is for a small one.
+#[test]
+fn a_page_with_two_copies_gives_one_back_at_once() {
+    let options = OpenOptions { update: Some(UpdatePolicy::Paired), ..OpenOptions::default() };
+    let fs = support::open_as(support::pool(&[16 * MB], 2), &options);
+    let file = make(&fs, b"file");
+    fs.write(&CTX, file, 0, &[1; 4096]).unwrap();
+    assert_eq!(fs.room_turn(), None);
+    let before = fs.getattr(file).unwrap().blocks;
+    fs.write(&CTX, file, 64, &[2; 64]).unwrap();
+    assert!(fs.getattr(file).unwrap().blocks > before);
+    assert!(fs.wait_for_room(fs.room_turn().unwrap(), Short::Pool, SHORT));
+    assert_eq!(fs.getattr(file).unwrap().blocks, before);
+    assert_eq!(fs.room_turn(), None);
+}

@@ -232,11 +232,11 @@ fn is_over<T: std::fmt::Debug>(result: &Result<T>) {
     assert!(matches!(result, Err(Error::QuotaExceeded)), "{result:?}");
 }
 
-/// Slots are pages beside those of a file: where a limit leaves none, overwrites copy.
+/// Second copies are pages beside those of a file: where a limit leaves none, overwrites copy.
 #[test]
-fn overwrites_by_slots_take_no_page_beyond_a_limit() {
-    let grown = |is_limited: bool| {
-        let options = OpenOptions { update: Some(UpdatePolicy::Lawn), ..OpenOptions::default() };
+fn overwrites_take_no_second_copy_beyond_a_limit() {
+    let grown = |update: UpdatePolicy, is_limited: bool| {
+        let options = OpenOptions { update: Some(update), ..OpenOptions::default() };
         let fs = support::open_as(support::pool(&[16 * support::MB], 2), &options);
         let dir = make(&fs, Ino::ROOT, "tree", FileKind::Directory);
         let project = top(&fs, dir);
@@ -254,8 +254,10 @@ fn overwrites_by_slots_take_no_page_beyond_a_limit() {
         assert_eq!(bytes, [[1; 10], [2; 10], [2; 10], [1; 10]].concat()[..]);
         counted(&fs)[&project].pages - before
     };
-    assert!(grown(false) > 0);
-    assert_eq!(grown(true), 0);
+    for update in [UpdatePolicy::Lawn, UpdatePolicy::Paired] {
+        assert!(grown(update, false) > 0);
+        assert_eq!(grown(update, true), 0);
+    }
 }
 
 #[test]
