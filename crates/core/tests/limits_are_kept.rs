@@ -6,10 +6,10 @@ mod support;
 
 use novale_core::{
     Ctx, Error, Fallocate, FileKind, Fs, Ino, NewInode, Node, OpenOptions, Piece, Place,
-    RenameMode, SetAttr,
+    RenameMode, Seek, SetAttr,
 };
 use novale_layout::{
-    COMMIT_OFFSETS, CommitLine, INODE_SIZE, INODES_PER_PAGE, PmAddr, Seed, Superblock,
+    COMMIT_OFFSETS, CommitLine, INODE_SIZE, INODES_PER_PAGE, PAGE, PmAddr, Seed, Superblock,
 };
 use novale_pm::{Pm, Purpose};
 
@@ -188,4 +188,15 @@ fn what_is_taken_out_or_put_in_begins_and_ends_with_a_page() {
         }
         fs.fallocate(&CTX, ino, how, 4096, 8192).unwrap();
     }
+}
+
+#[test]
+fn what_is_reserved_behind_the_end_is_no_data() {
+    let fs = open(new_pool());
+    let file = make(&fs, b"file", FileKind::File);
+    let size = SetAttr { size: Some(2 * PAGE), ..SetAttr::default() };
+    fs.setattr(&CTX, Node::current(file), &size).unwrap();
+    fs.fallocate(&CTX, file, Fallocate::KeepSize, 2 * PAGE, PAGE).unwrap();
+    let found = fs.seek(file, 0, Seek::Data);
+    assert!(matches!(found, Err(Error::NoSuchOffset)), "{found:?}");
 }
