@@ -433,3 +433,14 @@ fn a_lost_journal_is_damage_where_the_pool_was_not_closed_clean() {
         assert_eq!([damaged(1), damaged(2)], [expected; 2], "closed clean: {clean}");
     }
 }
+
+/// The others say of which session it is, and nothing says that it was closed.
+#[test]
+fn a_pool_without_its_first_slot_is_of_its_session_and_not_closed() {
+    let files = Files::new(8 * MB);
+    open_as(files.whole(), &options()).close().unwrap();
+    let whole = inspect(&files.whole()).unwrap();
+    let rest = inspect(&files.without(0, true)).unwrap();
+    assert_eq!((rest.uuid, rest.session), (whole.uuid, whole.session));
+    assert!(whole.clean && !rest.clean);
+}
