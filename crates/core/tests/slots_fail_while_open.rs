@@ -155,6 +155,31 @@ fn nothing_acknowledged_on_the_other_slot_is_lost() {
     }
 }
 
+/// It is known still, and refused before the directory beside it changes.
+#[test]
+fn no_name_goes_of_a_file_that_is_lost() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let fs = opened(made(dir.path()), UpdatePolicy::Cow);
+    let names = (0..16).map(|hint| (hint, format!("f{hint}"))).collect::<Vec<_>>();
+    for (hint, name) in &names {
+        create(&fs, &Ctx { hint: *hint, ..CTX }, Ino::ROOT, name, FileKind::File).unwrap();
+    }
+    fs.pm().set_failed(0b10);
+    let mut lost = 0;
+    for name in names.iter().map(|(_, name)| name.as_bytes()) {
+        match fs.unlink(&CTX, Node::ROOT, name) {
+            Err(Error::Lost(at)) => assert_eq!(at.slot(), 1),
+            removed => {
+                removed.unwrap();
+                continue;
+            }
+        }
+        fs.lookup(&CTX, Node::ROOT, name).unwrap();
+        lost += 1;
+    }
+    assert!((1..names.len()).contains(&lost), "{lost} are lost");
+}
+
 /// The wear of the slot that stays, since it was saved last, was forgotten: closing ended before that.
 #[test]
 fn the_wear_of_the_other_slot_is_kept() {
