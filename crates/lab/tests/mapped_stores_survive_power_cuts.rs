@@ -193,6 +193,8 @@ impl Lab {
         let (ino, generation) = self.inos[0];
         if self.map.is_none() {
             let hold = self.fs.map_hold(&ctx(step), ino, generation).unwrap().unwrap();
+            // It is stored to.
+            let hold = self.fs.hold_to_write(hold).unwrap();
             self.map = Some((hold, Vec::new()));
         }
         let (hold, _) = self.map.as_ref().unwrap();
@@ -334,6 +336,29 @@ fn what_was_flushed_or_published_is_there() {
     }
     println!("{done} sequences, {images} images");
     assert!(images > 100);
+}
+
+/// By who knows nothing of which pages were stored to.
+#[test]
+fn what_was_synced_is_there() {
+    let syncs: [fn(&Fs, Ino); 2] =
+        [|fs, ino| fs.sync(&ctx(9), ino).unwrap(), |fs, _| fs.sync_all(&ctx(9)).unwrap()];
+    for sync in syncs {
+        let mut lab = Lab::new(2);
+        let ino = lab.inos[0].0;
+        lab.fs.write(&ctx(1), ino, 0, &[7; 3 * PAGE]).unwrap();
+        lab.files.mapped.write(0, &[7; 3 * PAGE]);
+        lab.map(2);
+        lab.store(100, b"stored");
+        lab.store(2 * PAGE - 3, b"stored too");
+        sync(&lab.fs, ino);
+        lab.files.mapped.flush(0, 3 * PAGE);
+        for event in lab.recorder.take() {
+            lab.hardware.apply(&event);
+        }
+        let files = lab.files.clone();
+        lab.cut(&Allowed { before: &files, after: &files }).unwrap();
+    }
 }
 
 /// An atomic mapping's pages are replaced; those of the other kind of mapping must stay.

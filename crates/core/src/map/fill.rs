@@ -30,7 +30,7 @@ use novale_pm::{Flushed, Purpose};
 
 use crate::base::error::{Error, Result};
 use crate::base::extent::{ByteRange, Extent, Extents, match_extents};
-use crate::base::types::{Ctx, SetAttr, SourceRun};
+use crate::base::types::{Ctx, SourceRun};
 use crate::fs::Fs;
 use crate::inode::view::View;
 use crate::inode::words::DAX_HOLD;
@@ -227,37 +227,6 @@ impl Fs {
             page += pages;
         }
         Ok(runs)
-    }
-
-    /// Makes durable what was stored in mapped pages of a file, `pages` from `first` on; in pages that
-    /// were cut off meanwhile there is nothing to keep. Sets the time of modification where `now` is
-    /// later.
-    ///
-    /// # Errors
-    /// Those of reading the inode.
-    pub fn map_flush(&self, ctx: &Ctx, ino: Ino, first: u64, pages: u64) -> Result<()> {
-        let call = self.begin(OpKind::Attributes, ctx)?;
-        let locked = self.lock(&call, ino)?;
-        regular(locked.kind)?;
-        let (arena, index) = (self.arena(), locked.view.index());
-        let stop = first.saturating_add(pages);
-        let mut pending = Flushed::none();
-        let mut next = index.next(arena, first)?;
-        while let Some((page, _)) = next.filter(|(page, _)| *page < stop) {
-            let (addr, pages) = index.run(arena, page, stop - page, PAGE)?;
-            let addr = PmAddr::from_raw(addr);
-            self.checked(addr.add((pages - 1) * PAGE))?;
-            let flushed = pages - u64::from(seeded::is_on(Bug::FlushRunShort));
-            pending = pending.and(self.pm.write_back_range(addr, flushed * PAGE, Purpose::Data));
-            next = index.next(arena, page + pages)?;
-        }
-        self.pm.fence(pending).end();
-        self.check_slots(&call)?;
-        if locked.view.mtime_ns() < call.now_ns {
-            let mtime_ns = Some(call.now_ns);
-            self.set_locked(&call, &locked, &SetAttr { mtime_ns, ..SetAttr::default() }, None)?;
-        }
-        Ok(())
     }
 
     /// Changes bytes of a file that somebody has mapped, in place; pages that it has not yet are new

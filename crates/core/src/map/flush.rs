@@ -100,14 +100,33 @@ impl Fs {
         }
     }
 
-    /// Makes durable what this file's callers were told; in strict mode it is already.
+    /// Makes durable what this file's callers were told; in strict mode it is already. So is what was stored to pages of
+    /// it that clients have mapped, or had, where these said that they may ([`Fs::hold_to_write`]).
     ///
     /// # Errors
     /// [`Error::Stale`] for an inode that is not in use. Where what is buffered can't be stored, it stays
     /// buffered, and the next call tries again.
     pub fn sync(&self, ctx: &Ctx, ino: Ino) -> Result<()> {
-        let ask = |view: &View<'_>, _| Ok((view.is_buffered(), view.tally().writes > 0));
-        let (is_buffered, is_written) = self.read_view(ctx.hint, ino, ask)?;
+        self.sync_stored(ctx, ino, true)
+    }
+
+    /// As [`Fs::sync`], by a client that has written back what it has stored to mapped pages itself, which is less than
+    /// all pages of the file.
+    ///
+    /// # Errors
+    /// As [`Fs::sync`].
+    pub fn sync_beside(&self, ctx: &Ctx, ino: Ino) -> Result<()> {
+        self.sync_stored(ctx, ino, false)
+    }
+
+    /// The two of them: what this client has stored to mapped pages is made durable with `own`.
+    fn sync_stored(&self, ctx: &Ctx, ino: Ino, own: bool) -> Result<()> {
+        let ask =
+            |view: &View<'_>, _| Ok((view.is_buffered(), view.tally().writes > 0, view.is_dax()));
+        let (is_buffered, is_written, is_dax) = self.read_view(ctx.hint, ino, ask)?;
+        if is_dax {
+            self.sync_stores(ctx, ino, own)?;
+        }
         if is_buffered && !seeded::is_on(Bug::SyncNotFlushed) {
             let call = self.begin(OpKind::Write, ctx)?;
             let locked = self.lock(&call, ino)?;

@@ -4,6 +4,9 @@
 //! A hold may say that its client has the file's own pages mapped (`map::fill`); it is counted twice
 //! then, in one word.
 //!
+//! Of such a hold its client may say that it stores to the pages (`map::stores`): they are written back before
+//! it ends.
+//!
 //! The inode's view counts all holds; a word of the client's (`novale_arena`, module `holds`) has the
 //! inode's number for each of its own. Both change under the inode's lock, the count first.
 //!
@@ -35,7 +38,7 @@ const GIVING: u64 = 1;
 const OF_PAGES: u64 = 2;
 /// In the client's word, beside the number: as [`OF_PAGES`].
 const KEY_OF_PAGES: u64 = 1 << 62;
-/// In the same word: the client may write to the file.
+/// In the same word: the client may write to the file; beside [`KEY_OF_PAGES`], it may store to its pages.
 const KEY_WRITES: u64 = 1 << 61;
 
 /// A hold of this client's on an inode.
@@ -101,21 +104,39 @@ impl Fs {
         self.hold_or_give_slot(&call, generation, hold, |_| Ok(()))
     }
 
-    /// Says of a hold of this client's that its file is open for writing: nobody is to run it then. Who
-    /// has it run says first that a kernel has it mapped, and looks for such holds after that; who writes
+    /// Says of a hold of this client's that its file is open for writing, or of one of pages that they may be stored to:
+    /// nobody is to run the file then, and who syncs it writes back its pages. Who has it run says first that a kernel has it mapped, and looks for such holds after that; who writes
     /// says so here, and looks after that whether it is mapped ([`Fs::is_mapped`]). One of them sees the
     /// other.
     ///
     /// # Errors
     /// [`Error::BadArena`]: damage.
     pub fn hold_to_write(&self, hold: HoldId) -> Result<HoldId> {
-        let hold = HoldId { writes: true, ..hold };
+        self.hold_to(HoldId { writes: true, ..hold })
+    }
+
+    /// Takes back what [`Fs::hold_to_write`] has said of a hold of pages: nobody stores to them any more, and what was
+    /// stored is durable.
+    ///
+    /// # Errors
+    /// [`Error::BadArena`]: damage.
+    pub fn hold_to_read(&self, hold: HoldId) -> Result<HoldId> {
+        self.hold_to(HoldId { writes: false, ..hold })
+    }
+
+    fn hold_to(&self, hold: HoldId) -> Result<HoldId> {
         // A word of one's own: the client that settles for this client takes it as it is.
         self.arena().hold_word(hold.slot)?.swap(hold.key(), Ordering::SeqCst);
         Ok(hold)
     }
 
-    /// Whether a client that lives has the file open for writing without a kernel.
+    /// The file of a hold by which its client may store to pages, where a word of a client's tells of one.
+    pub(crate) fn stored_to(key: u64) -> Option<Ino> {
+        let both = KEY_OF_PAGES | KEY_WRITES;
+        (key & both == both).then(|| Ino::new(key & !both))
+    }
+
+    /// Whether a client that lives has the file open for writing without a kernel, or may store to its pages.
     ///
     /// # Errors
     /// [`Error::BadArena`]: damage.
@@ -253,6 +274,20 @@ impl Fs {
         unparked
     }
 
+    /// Gives up a hold whose client has not written back what it may have stored to pages.
+    fn give_up_written_back(
+        &self,
+        call: &Call<'_>,
+        locked: &Locked<'_>,
+        hold: HoldId,
+    ) -> Result<()> {
+        if hold.of_pages && hold.writes {
+            // What is lost, or can't be read, stays so: nobody else can keep it either.
+            self.write_back_pages(call, locked, 0..u64::MAX).unwrap_or_default();
+        }
+        self.give_up(call, locked, hold)
+    }
+
     /// Gives up a hold of the inode whose lock, and no other one's, the operation has; says how many are left.
     fn note_given(&self, call: &Call<'_>, view: &View<'_>, hold: HoldId) -> Result<u64> {
         let key = self.arena().hold_word(hold.slot)?.load(Ordering::Relaxed);
@@ -303,7 +338,7 @@ impl Fs {
             call.op.set_phase(Phase::Prepared);
             let given = self.try_lock(call, hold.ino).and_then(|locked| {
                 let Some(locked) = locked else { return Ok(()) };
-                let given = self.give_up(call, &locked, hold);
+                let given = self.give_up_written_back(call, &locked, hold);
                 call.op.clear_notes();
                 given
             });
@@ -321,7 +356,7 @@ impl Fs {
             let call = self.call(OpKind::Release, &Ctx { now_ns: 0, hint: 0 });
             let hold = HoldId::of_key(client, slot, key);
             let given = self.lock(&call, hold.ino);
-            let given = given.and_then(|locked| self.give_up(&call, &locked, hold));
+            let given = given.and_then(|locked| self.give_up_written_back(&call, &locked, hold));
             all = all.and(match given {
                 Err(error) if error.is_damage() => self.give_up_unread(&call, hold),
                 given => given,

@@ -12,5 +12,6 @@ pub(crate) mod kernel_mapped;
 pub(crate) mod read;
 pub(crate) mod resolve;
 pub(crate) mod slots;
+pub(crate) mod stores;
 pub(crate) mod unpair;
 pub(crate) mod write_back;

@@ -114,14 +114,15 @@ impl Fs {
         self.write_back(ctx, what)
     }
 
-    /// Makes all durable that was written to any file, by any client.
+    /// Makes all durable that was written to any file, or stored to pages of it that are mapped, by any client.
     ///
     /// # Errors
     /// Why the first file was not that could not be flushed; the others are.
     pub fn sync_all(&self, ctx: &Ctx) -> Result<()> {
         let WrittenBack { failure, .. } =
             self.write_back(ctx, WriteBack { waits: true, ..WriteBack::ALL })?;
-        failure.map_or(Ok(()), Err)
+        let stored = if self.options.read_only { Ok(()) } else { self.sync_all_stores(ctx) };
+        failure.map_or(stored, Err)
     }
 
     /// Writes back what is old, and what others need the room of.
