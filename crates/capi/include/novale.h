@@ -358,7 +358,8 @@ int novale_msync(const novale_map_t *map,
                  size_t bytes);
 
 // Ends a mapping; the pointer and what was mapped are dead after that. What a replica has not
-// published is lost.
+// published is lost; what was stored to a file's own pages is durable then, as it is after a
+// novale_fsync of the file by any process.
 //
 // Returns 0. Errors: -EINVAL, -EBADF, -ESHUTDOWN for what is no mapping of this process.
 int novale_munmap(novale_map_t *map);

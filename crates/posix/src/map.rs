@@ -13,8 +13,10 @@ use crate::{Error, File, Result};
 const PAGE: u64 = 4096;
 
 /// A range of a file, its own pages: what is stored to it all clients see at once, and a crash keeps any
-/// part of it by units of 8 bytes until [`Map::flush`] has made it durable. As long as there is one,
-/// writes change the file in place, with no more atomicity than that, and no kernel maps the file.
+/// part of it by units of 8 bytes until [`Map::flush`] has made it durable, or somebody who syncs the file
+/// ([`File::sync`]; `fsync` of any process), or its end: what may have been stored is written back when it is dropped,
+/// and when the pool is closed. Only a flush sets the time of modification. As long as there is one,
+/// writes change the file in place, with no more atomicity than that, and no kernel maps or runs the file.
 ///
 /// It ends with its pool ([`Pool::close`](crate::Pool::close)): all calls on it fail with `ESHUTDOWN`
 /// then, and nothing is at its address any more.
@@ -52,6 +54,7 @@ impl File {
         let generation = attr.generation;
         let hold = shared.fs.map_hold(&shared.ctx(), ino, generation)?.ok_or(FsError::Stale)?;
         let mut map = Map { window: None, file: self.clone(), hold, offset, runs: Vec::new() };
+        map.hold = shared.fs.hold_to_write(hold)?;
         let runs = shared.fs.map_pages(&shared.ctx(), hold, first, pages)?;
         if runs.iter().map(|run| run.pages).sum::<u64>() != pages {
             // It was cut short meanwhile.
@@ -176,8 +179,11 @@ impl Drop for Map {
         // Nobody may reach the pages once they can be another file's.
         drop(self.window.take());
         let shared = self.file.shared();
+        let (ctx, ino, first) = (shared.ctx(), self.file.ino(), self.offset / PAGE);
+        let pages = self.runs.iter().map(|run| run.pages).sum();
         // Nobody is left to be told; what can fail here, damage and a closed pool, fails everywhere.
-        shared.fs.open_release(&shared.ctx(), self.hold).unwrap_or_default();
+        shared.fs.map_write_back(&ctx, ino, first, pages).unwrap_or_default();
+        shared.fs.open_release(&ctx, self.hold).unwrap_or_default();
     }
 }
 

@@ -6,7 +6,7 @@
 mod support;
 
 use novale_core::{Serial, SetAttr, UpdatePolicy, check};
-use novale_pm::{Pm, PmOptions, SlotSpec};
+use novale_pm::{Pm, PmOptions, Purpose, SlotSpec};
 use novale_posix::{Error, MakePool, OpenOptions, Pool, make_pool};
 use support::files;
 
@@ -48,6 +48,32 @@ fn a_mapping_is_the_file_itself_and_stays_so_when_it_is_cut_and_removed() {
     assert!(pool.read_file("/g").unwrap().iter().all(|byte| *byte == 0x44));
     drop(map);
     pool.close().unwrap();
+}
+
+/// What was stored and not flushed was durable neither after a sync of the file nor after the mapping's end.
+#[test]
+fn what_is_stored_is_durable_once_the_file_is_synced_or_the_mapping_has_ended() {
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let slots = [folder.path().join("pool")];
+    make_pool(&slots, &MakePool { slot_bytes: Some(16 << 20), ..MakePool::default() }).unwrap();
+    let files = Pool::open(&slots).unwrap();
+    files.write_file("/f", &[7; 4 * PAGE]).unwrap();
+    let file = files.open_file("/f", &read_write()).unwrap();
+    let count = || files.fs().pm().counters().of(Purpose::Data).write_backs;
+    let map = file.map(PAGE as u64, 2 * PAGE as u64).unwrap();
+    map.store(0, &[3; 2 * PAGE]).unwrap();
+    let before = count();
+    file.sync().unwrap();
+    assert_eq!(count() - before, 4 * PAGE as u64 / 64);
+    let (before, mtime) = (count(), file.attr().unwrap().mtime_ns);
+    drop(map);
+    assert_eq!(count() - before, 2 * PAGE as u64 / 64);
+    assert_eq!(file.attr().unwrap().mtime_ns, mtime, "it need not have been stored to");
+    let before = count();
+    file.sync().unwrap();
+    assert_eq!(count(), before, "nothing is left to be done");
+    drop(file);
+    files.close().unwrap();
 }
 
 #[test]

@@ -103,7 +103,8 @@ pub unsafe extern "C" fn novale_msync(map: *const Mapping, from: usize, bytes: u
 }
 
 /// Ends a mapping; the pointer and what was mapped are dead after that. What a replica has not
-/// published is lost.
+/// published is lost; what was stored to a file's own pages is durable then, as it is after a
+/// novale_fsync of the file by any process.
 ///
 /// Returns 0. Errors: -EINVAL, -EBADF, -ESHUTDOWN for what is no mapping of this process.
 #[unsafe(no_mangle)]
