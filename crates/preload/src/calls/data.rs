@@ -590,7 +590,7 @@ pub(crate) fn lseek(args: &Args) -> Served {
 }
 
 /// `fsync(fd)`, `fdatasync(fd)`: what was written, by this program or another, is durable already or now,
-/// and what was stored in mapped pages now.
+/// and what they have stored in mapped pages now.
 pub(crate) fn sync(args: &Args) -> Served {
     if let Some(directory) = table::get(descriptor(args[0])).filter(is_listed) {
         let done = mounts::fs(directory.mount())?.sync(&ctx(), directory.ino());
@@ -603,12 +603,12 @@ pub(crate) fn sync(args: &Args) -> Served {
     // What others have stored in the kernel's pages, it writes back.
     let done = match file.fs.is_mapped(&ctx(), file.description.ino()) {
         Ok(true) => return served(&file, Err(Refused::ByKernel(Why::Mapped))),
-        _ => file.fs.sync(&ctx(), file.description.ino()),
+        _ => file.fs.sync_beside(&ctx(), file.description.ino()),
     };
     served(&file, done.map(|()| 0).map_err(Into::into))
 }
 
-/// `syncfs(fd)`: what is buffered of the pool's files; what the kernel has of mapped ones it writes back
+/// `syncfs(fd)`: what is buffered of the pool's files, or was stored to pages of them; what the kernel has of mapped ones it writes back
 /// itself.
 pub(crate) fn sync_all(args: &Args) -> Served {
     let description = table::get(descriptor(args[0]))?;

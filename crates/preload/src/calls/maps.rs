@@ -131,9 +131,9 @@ fn unmap_but(range: &Range<u64>, moved: u64, call: impl FnOnce() -> Ret) -> Serv
     let unpublished = replicas::unpublished(maps.parts(), &lost);
     let result = call();
     let ended = if result < 0 { maps.forget_gone(range) } else { maps.forget(range) };
+    times::note_stores_at(&lost, &ended);
     drop(maps);
     replicas::tell_unpublished(if result < 0 { 0 } else { unpublished });
-    times::note_stores(&ended);
     drop(ended);
     Some(result)
 }
@@ -267,9 +267,9 @@ fn mremap_by_kernel(part: &Part, args: &Args) -> Ret {
     } else {
         onto.iter().flat_map(|range| maps.forget_gone(range)).collect()
     };
+    times::note_stores(&ended);
     drop(maps);
     replicas::tell_unpublished(if moved < 0 { 0 } else { unpublished });
-    times::note_stores(&ended);
     drop(ended);
     moved
 }
@@ -328,9 +328,15 @@ fn protect_known(number: i64, args: &Args, readers: &[Reader]) -> Served {
         }
         ended.extend(maps.forget(&(part.start..part.start + part.len)));
     }
+    let mut to_store = pieces.iter().filter(|part| stores && part.shared && part.of.is_own());
+    if !to_store.all(|part| part.of.to_store()) {
+        return Some(fail(libc::ENOMEM));
+    }
     let done = sys!(number, at, len, access, key);
     if done == 0 {
         maps.set_access(&range, access);
+    } else if stores {
+        maps.may_be_stored_to(&range);
     }
     drop(maps);
     drop((pieces, ended));

@@ -33,6 +33,8 @@ pub(crate) struct Asked {
     pub(crate) offset: u64,
     /// The file is open for writing.
     pub(crate) file_writes: bool,
+    /// What it shows may have been stored to before, and is not written back.
+    pub(crate) stored: bool,
 }
 
 impl Asked {
@@ -48,7 +50,8 @@ impl Asked {
         let good = is_known && offset % PAGE == 0 && offset.checked_add(len).is_some();
         let access = access & ACCESS as u64;
         let executes = access & libc::PROT_EXEC as u64 != 0;
-        (good && !executes).then_some(Self { at, len, access, flags, offset, file_writes: false })
+        let asked = Self { at, len, access, flags, offset, file_writes: false, stored: false };
+        (good && !executes).then_some(asked)
     }
 
     /// Whether it is asked that stores are durable without a call (`MAP_SYNC`), as they are in no mapping of a FUSE mount
@@ -61,8 +64,8 @@ impl Asked {
     /// The same mapping elsewhere, and of another length.
     pub(crate) fn of_part(part: &Part, (at, flags): (u64, i32), len: u64) -> Self {
         let kind = if part.shared { libc::MAP_SHARED } else { libc::MAP_PRIVATE };
-        let Part { access, offset, writes, .. } = *part;
-        Self { at, len, access, flags: flags | kind, offset, file_writes: writes }
+        let Part { access, offset, writes: file_writes, stored, .. } = *part;
+        Self { at, len, access, flags: flags | kind, offset, file_writes, stored }
     }
 
     /// The same, of a file that is open for writing, or not.

@@ -142,8 +142,9 @@ impl Maps {
 /// Before the process leaves its pools, to be another program: what it has mapped it holds no longer.
 pub(crate) fn suspend() {
     if let Some(maps) = some() {
-        times::note_stores(&maps.0);
+        // Nobody stores to them from here on.
         shut(&maps.0);
+        times::end_stores(&maps.0);
         maps.0.iter().for_each(|part| *part.of.hold.lock() = None);
     }
 }

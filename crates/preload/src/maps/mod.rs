@@ -114,6 +114,8 @@ pub(crate) struct Source {
     pub(crate) anchor: Option<Anchor>,
     /// The kernel's mapping has taken their place.
     given: AtomicBool,
+    /// Parts of it may be stored to, or were; the hold says so too. Set with the hold's lock.
+    stores: AtomicBool,
 }
 
 impl Source {
@@ -126,17 +128,44 @@ impl Source {
             base: None,
             anchor: None,
             given: AtomicBool::new(false),
+            stores: AtomicBool::new(false),
         }
     }
 
     fn take(&self, fs: &Fs) -> Result<Option<HoldId>, Error> {
         let (ctx, ino) = (ctx(), self.ino);
-        if self.base.is_some() {
+        let taken = if self.base.is_some() {
             fs.open_hold(&ctx, ino, self.generation)
         } else if self.anchor.is_some() && giving::can(self.mount) {
             fs.map_hold_giving_way(&ctx, ino, self.generation)
         } else {
             fs.map_hold(&ctx, ino, self.generation)
+        }?;
+        let stores = self.stores.load(Ordering::Relaxed);
+        taken.map(|hold| if stores { fs.hold_to_write(hold) } else { Ok(hold) }).transpose()
+    }
+
+    /// Says that the program may store to its pages, before it can: whoever syncs the file writes them back then, and
+    /// nobody runs it. False where that can't be said.
+    pub(crate) fn to_store(&self) -> bool {
+        let mut hold = self.hold.lock();
+        if !self.stores.swap(true, Ordering::Relaxed)
+            && let Some(held) = *hold
+        {
+            let said = mounts::fs(self.mount).and_then(|fs| fs.hold_to_write(held).ok());
+            *hold = said.or(Some(held));
+            self.stores.store(said.is_some(), Ordering::Relaxed);
+            return said.is_some();
+        }
+        true
+    }
+
+    /// Says that nobody stores to its pages any more, and what was stored is durable. Where it is held again, it is said
+    /// anew that it may be stored to.
+    pub(crate) fn is_stored(&self) {
+        let mut hold = self.hold.lock();
+        if let (Some(held), Some(fs)) = (*hold, mounts::fs(self.mount)) {
+            *hold = fs.hold_to_read(held).ok().or(*hold);
         }
     }
 
@@ -360,7 +389,7 @@ impl Maps {
                 let len = part.end() - common.end;
                 self.0.push(Part { start: common.end, len, offset, ..part.clone() });
             }
-            ended.push(part);
+            ended.extend(part.piece(&common));
         }
         ended
     }
@@ -406,6 +435,12 @@ impl Maps {
             Part { access, stored, ..part }
         }));
         self.count();
+    }
+
+    /// Notes that a range may have become writable in part, by a call that has failed.
+    pub(crate) fn may_be_stored_to(&mut self, range: &Range<u64>) {
+        let there = |part: &&mut Part| part.shared && part.within(range).is_some();
+        self.0.iter_mut().filter(there).for_each(|part| part.stored = true);
     }
 
     pub(crate) fn add(&mut self, part: Part) {
@@ -517,6 +552,9 @@ pub(crate) fn map_own_for_good(description: &InUse, asked: &Asked) -> Option<Ret
 
 /// Maps pages of a file that is held.
 fn show_own(fs: &Fs, of: &Arc<Source>, asked: &Asked, by: Arc<Opening>) -> Option<Ret> {
+    if asked.shared() && asked.writes() && !of.to_store() {
+        return None;
+    }
     let hold = (*of.hold.lock())?;
     let runs = runs(fs, hold, &asked.range())?;
     let mapped = place(asked, by, |start| {
@@ -668,14 +706,14 @@ fn place(asked: &Asked, by: Arc<Opening>, put: impl FnOnce(u64) -> Option<Put>) 
     }
     if let Some(Put { len, shown, of }) = put.filter(|put| stays && put.len > 0) {
         let Asked { offset, access, file_writes: writes, .. } = *asked;
-        let (shared, stored) = (asked.shared(), asked.shared() && asked.writes());
+        let (shared, stored) = (asked.shared(), asked.shared() && asked.writes() || asked.stored);
         maps.add(Part { start, len, offset, shared, access, stored, writes, shown, of, by });
     } else {
         maps.count();
     }
+    times::note_stores(&ended);
     drop(maps);
     replicas::tell_unpublished(if is_whole { unpublished } else { 0 });
-    times::note_stores(&ended);
     drop(ended);
     is_whole.then_some(start.cast_signed())
 }
@@ -689,8 +727,9 @@ pub(crate) fn map_again(part: &Part, place_at: (u64, i32), len: u64) -> Option<R
     }
     let hold = fs.open_hold(&ctx(), part.of.ino, part.of.generation).ok()??;
     let Source { mount, ino, generation, .. } = *part.of;
-    let (hold, given) = (Lock::new(Some(hold)), AtomicBool::new(false));
-    let source = Source { mount, ino, generation, hold, base: None, anchor: None, given };
+    let (hold, given, stores) =
+        (Lock::new(Some(hold)), AtomicBool::new(false), AtomicBool::new(false));
+    let source = Source { mount, ino, generation, hold, base: None, anchor: None, given, stores };
     show_replica(fs, source, &asked, &Origin::Moved(part))
 }
 
@@ -712,11 +751,8 @@ pub(crate) fn flush_file(mount: usize, ino: Ino) -> bool {
     let Some(maps) = some() else { return true };
     let mut good = true;
     for part in maps.parts() {
-        if part.of.mount == mount
-            && part.of.ino == ino
-            && part.of.is_own()
-            && part.access & libc::PROT_WRITE as u64 != 0
-        {
+        // Its access may have been taken away since.
+        if part.of.mount == mount && part.of.ino == ino && part.of.is_own() && part.stored {
             good &= flush(&maps, &(part.start..part.end()));
         }
     }
@@ -727,7 +763,11 @@ pub(crate) fn flush_file(mount: usize, ino: Ino) -> bool {
 pub(crate) fn end() {
     if let Some(maps) = some() {
         replicas::tell_unpublished(replicas::unpublished(maps.parts(), &(0..u64::MAX)));
-        times::note_stores(&maps.0);
+        if are_in_use() {
+            times::note_stores(&maps.0);
+        } else {
+            times::end_stores(&maps.0);
+        }
     }
 }
 

@@ -1,26 +1,44 @@
-//! Times of files that the program stores to in mappings of their own pages: at the store nobody is told.
+//! What the program has stored to mappings of files' own pages: at the store nobody is told.
 //!
-//! `msync`, `fsync` and giving way set the time of modification as they write back. Here it is set where parts
-//! end: by `munmap`, by other mappings in their place, with the program.
+//! `msync`, `fsync` and giving way write it back, and set the time of modification. So it is done here where parts
+//! end: by `munmap`, by other mappings in their place, with the program. Whoever syncs the file later finds nothing
+//! left to be written back; who syncs it before that does so for all who say that they store to its pages
+//! ([`crate::maps::Source::to_store`]).
 
-use novale_core::Ino;
+use std::ops::Range;
 
-use crate::maps::Part;
+use crate::maps::{PAGE, Part};
 use crate::mounts::{self, ctx};
 
-/// Sets the time of modification of files whose own pages the program may have stored to, in parts that are about to
-/// end or have ended. The parts' lock may be held, as while they are flushed.
-pub(crate) fn note_stores(parts: &[Part]) {
-    let mut noted: Vec<(usize, Ino)> = Vec::new();
+/// Makes durable what the program may have stored to files' own pages, in parts that are about to end or have ended, and
+/// sets the files' times of modification. With the parts' lock: another thread that syncs finds the parts, or all of it
+/// durable. False where something is not.
+pub(crate) fn note_stores(parts: &[Part]) -> bool {
+    let (ctx, mut good) = (ctx(), true);
     for part in parts.iter().filter(|part| part.stored && part.of.is_own()) {
-        let file = (part.of.mount, part.of.ino);
-        if noted.contains(&file) {
+        let Some(fs) = mounts::fs(part.of.mount) else {
+            good = false;
             continue;
+        };
+        if part.of.is_there(fs) {
+            let (first, pages) = (part.offset / PAGE, part.len.div_ceil(PAGE));
+            // One time for all, which is one commit.
+            good &= fs.map_flush(&ctx, part.of.ino, first, pages).is_ok();
         }
-        if let Some(fs) = mounts::fs(file.0).filter(|fs| part.of.is_there(fs)) {
-            noted.push(file);
-            // Of no pages. What fails here, damage and a closed pool, fails everywhere.
-            fs.map_flush(&ctx(), file.1, 0, 0).unwrap_or_default();
-        }
+    }
+    good
+}
+
+/// The same of what has ended at a range of addresses alone: the rest is elsewhere now.
+pub(crate) fn note_stores_at(range: &Range<u64>, parts: &[Part]) {
+    let pieces: Vec<Part> = parts.iter().filter_map(|part| part.piece(range)).collect();
+    note_stores(&pieces);
+}
+
+/// The same of all parts, to which nobody can store any more, before the process leaves its pools. These need not write
+/// back whole files then.
+pub(crate) fn end_stores(parts: &[Part]) {
+    if note_stores(parts) {
+        parts.iter().for_each(|part| part.of.is_stored());
     }
 }
