@@ -42,7 +42,7 @@ const SHARED: &[Shared] = &[
             "crates/pm/src/device/model.rs",
             "crates/pm/src/purpose.rs",
         ],
-        fingerprint: 0x25d4_aa65_9e84_5ec9,
+        fingerprint: 0x1684_f05a_8f1f_e27a,
     },
 ];
 

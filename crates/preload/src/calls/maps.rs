@@ -11,7 +11,7 @@ use crate::fds::kernel::{self, Reader};
 use crate::fds::table::{self, DIRECTORY, InUse, MAPPED};
 use crate::maps::asked::Asked;
 use crate::maps::replicas::MADV_DONTNEED_LOCKED;
-use crate::maps::{self, Mode, PAGE, Part, Source, giving, openings, replicas, times};
+use crate::maps::{self, Mode, PAGE, Part, Source, giving, lost, openings, replicas, times};
 use crate::mounts::{self, again, ctx, room};
 use crate::numbers::{limits, words};
 use crate::paths::descriptor;
@@ -128,12 +128,14 @@ fn unmap(range: &Range<u64>, call: impl FnOnce() -> Ret) -> Served {
 fn unmap_but(range: &Range<u64>, moved: u64, call: impl FnOnce() -> Ret) -> Served {
     let mut maps = maps::some().filter(|maps| maps.overlaps(range))?;
     let lost = range.start.saturating_add(moved)..range.end;
-    let unpublished = replicas::unpublished(maps.parts(), &lost);
+    let unpublished = lost::in_ranges(&maps, [&lost]);
     let result = call();
     let ended = if result < 0 { maps.forget_gone(range) } else { maps.forget(range) };
     times::note_stores_at(&lost, &ended);
     drop(maps);
-    replicas::tell_unpublished(if result < 0 { 0 } else { unpublished });
+    if result >= 0 {
+        unpublished.tell();
+    }
     drop(ended);
     Some(result)
 }
@@ -258,7 +260,7 @@ fn mremap_by_kernel(part: &Part, args: &Args) -> Ret {
     }
     let cut = old.clone().map(|old| old.start.saturating_add(kept)..old.end);
     let lost = [&onto, &cut].into_iter().flatten();
-    let unpublished = lost.map(|lost| replicas::unpublished(maps.parts(), lost)).sum();
+    let unpublished = lost::in_ranges(&maps, lost);
     let moved = sys!(libc::SYS_mremap, at, len, new_len, flags, to);
     let ended = if let Ok(start) = u64::try_from(moved) {
         let there = Part { start, len: kept, ..part.clone() };
@@ -269,7 +271,9 @@ fn mremap_by_kernel(part: &Part, args: &Args) -> Ret {
     };
     times::note_stores(&ended);
     drop(maps);
-    replicas::tell_unpublished(if moved < 0 { 0 } else { unpublished });
+    if moved >= 0 {
+        unpublished.tell();
+    }
     drop(ended);
     moved
 }
@@ -313,7 +317,7 @@ fn protect_known(number: i64, args: &Args, readers: &[Reader]) -> Served {
     let range = pages(at, len)?;
     let mut maps = maps::some().filter(|maps| maps.overlaps(&range))?;
     let stores = access & libc::PROT_WRITE as u64 != 0;
-    let mut pieces: Vec<Part> = maps.parts().iter().filter_map(|part| part.piece(&range)).collect();
+    let mut pieces = maps.pieces_in(&range);
     if stores && pieces.iter().any(|part| part.shared && !part.writes) {
         return Some(fail(libc::EACCES));
     }
@@ -416,11 +420,8 @@ fn replicas_in(range: &Range<u64>, is_chosen: impl Fn(&Part) -> bool) -> Vec<Ran
         return Vec::new();
     }
     let Some(maps) = maps::some() else { return Vec::new() };
-    let replicas = maps.parts().iter().filter(|part| part.of.base.is_some() && is_chosen(part));
-    let mut found: Vec<Range<u64>> =
-        replicas.filter_map(|part| Some(part.within(range)?.0)).collect();
-    found.sort_by_key(|range| range.start);
-    found
+    let replicas = maps.within(range).filter(|part| part.of.base.is_some() && is_chosen(part));
+    replicas.filter_map(|part| Some(part.within(range)?.0)).collect()
 }
 
 /// `process_madvise(process, parts, count, advice, flags)`: of the process itself the kernel takes any advice (Linux
@@ -518,8 +519,8 @@ pub(super) fn gives_way(range: &Range<u64>) -> bool {
 
 /// What is mapped in a range of the files' own pages.
 fn pieces(range: &Range<u64>) -> Vec<Part> {
-    let Some(maps) = maps::some().filter(|maps| maps.overlaps(range)) else { return Vec::new() };
-    let pieces = maps.parts().iter().filter_map(|part| part.piece(range));
+    let Some(maps) = maps::some() else { return Vec::new() };
+    let pieces = maps.pieces_in(range).into_iter();
     pieces.filter(|part| part.of.base.is_none()).collect()
 }
 
@@ -553,7 +554,7 @@ fn remove(pieces: &[Part], len: u64) -> Served {
 /// False where it does not.
 fn may_execute(range: &Range<u64>) -> bool {
     let Some(maps) = maps::some() else { return true };
-    let pieces: Vec<Part> = maps.parts().iter().filter_map(|part| part.piece(range)).collect();
+    let pieces = maps.pieces_in(range);
     drop(maps);
     pieces.iter().filter(|part| part.of.can_give_way()).all(is_given)
 }

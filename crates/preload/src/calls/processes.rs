@@ -10,7 +10,7 @@ use crate::base::{guard, report};
 use crate::fds::quiet::{self, BRIEFLY, PATIENCE, Quiet};
 use crate::fds::table::{self, SHARED};
 use crate::fds::{holds, kernel, locks};
-use crate::maps::{self, foreign, giving, held, hiding, openings};
+use crate::maps::{self, foreign, giving, held, hiding, lost, openings};
 use crate::mounts::{self, helper, state};
 use crate::numbers::{self, limits};
 use crate::paths;
@@ -198,6 +198,7 @@ fn fork(number: i64, args: &Args) -> Ret {
         limits::after_fork();
         numbers::after_fork();
         locks::after_fork();
+        lost::after_fork();
         paths::after_fork();
         current().forget_ends();
         if is_parents {

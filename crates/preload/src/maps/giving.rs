@@ -116,9 +116,9 @@ pub(crate) fn kernel_refuses(fd: i32, description: &InUse) -> bool {
 
 /// Puts the kernel's mappings in the place of all parts of a source; false, and nothing done, where the
 /// kernel has no room for them.
-pub(crate) fn swap(parts: &[Part], source: &Arc<Source>) -> bool {
+pub(crate) fn swap(maps: &Maps, source: &Arc<Source>) -> bool {
     let Some(anchor) = &source.anchor else { return false };
-    let parts = || parts.iter().filter(|part| Arc::ptr_eq(&part.of, source));
+    let parts = || maps.of_source(source);
     let mut shadows = Vec::new();
     for part in parts() {
         let Some(at) = anchor.shadow(part) else {
@@ -183,7 +183,7 @@ fn give_way(mount: usize) -> bool {
     let mut done = true;
     let mut ended = Vec::new();
     for source in wanted {
-        if swap(maps.parts(), &source) {
+        if swap(&maps, &source) {
             // One that was about to sleep at the first look does so at the second.
             wake_sleepers(fs, &maps, &source);
             flush(fs, &maps, &source);
@@ -206,7 +206,7 @@ pub(crate) fn give_all(mount: usize) -> Vec<Arc<Source>> {
     let (mut given, mut ended) = (Vec::new(), Vec::new());
     let (Some(fs), Some(mut maps)) = (mounts::here(mount), maps::some()) else { return given };
     for source in maps.sources(|source| source.mount == mount && source.can_give_way()) {
-        if swap(maps.parts(), &source) {
+        if swap(&maps, &source) {
             flush(fs, &maps, &source);
             wake_sleepers(fs, &maps, &source);
             source.give_up(fs);
@@ -261,7 +261,7 @@ fn tell_length(source: &Source) {
 
 /// Makes durable what was stored in a source's parts while they showed the file's own pages.
 fn flush(fs: &Fs, maps: &Maps, source: &Arc<Source>) {
-    for part in maps.parts().iter().filter(|part| Arc::ptr_eq(&part.of, source) && part.shared) {
+    for part in maps.of_source(source).filter(|part| part.shared) {
         if part.writes {
             let (first, pages) = (part.offset / PAGE, part.len / PAGE);
             // What fails here, damage and a closed pool, fails everywhere.
@@ -275,7 +275,7 @@ fn flush(fs: &Fs, maps: &Maps, source: &Arc<Source>) {
 fn wake_sleepers(fs: &Fs, maps: &Maps, source: &Arc<Source>) {
     let Some(hold) = source.hold() else { return };
     let sleepers = Sleepers::now();
-    for part in maps.parts().iter().filter(|part| Arc::ptr_eq(&part.of, source) && part.shared) {
+    for part in maps.of_source(source).filter(|part| part.shared) {
         sleepers.wake(fs, hold, part);
     }
 }

@@ -25,7 +25,7 @@ use crate::maps::{self, Maps, PAGE, Part, RUNS_MAX};
 use crate::mounts;
 
 /// How much of its file a part shows.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Shown {
     /// Where in the file it ends, in bytes.
     pub(crate) end: u64,
@@ -115,13 +115,11 @@ pub(crate) fn put_nothing(at: u64, len: u64, access: u64) -> Option<()> {
 /// Shows what parts of a file lack; false where that is not possible.
 fn grow(maps: &mut Maps, fs: &Fs, (mount, ino): (usize, Ino), to: u64) -> bool {
     let mut good = true;
-    maps.show_more(
-        |part| (part.of.mount, part.of.ino) == (mount, ino) && part.lacks() && part.shown.end < to,
-        |part| match grown(fs, part) {
-            Some(shown) => part.shown = shown,
-            None => good = false,
-        },
-    );
+    let lacking = maps.lacking_of((mount, ino), to);
+    maps.show_more(&lacking, |part| match grown(fs, part) {
+        Some(shown) => part.shown = shown,
+        None => good = false,
+    });
     good
 }
 
@@ -160,8 +158,9 @@ fn show_grown(mount: usize, ino: Ino, to: u64) {
 /// beyond stays as it is.
 fn give_way(file: (usize, Ino)) {
     if kernel::ask(file.0, file.1) != Some(true) {
-        let is_of = |part: &Part| (part.of.mount, part.of.ino) == file && part.lacks();
-        maps::lock().show_more(is_of, |part| part.shown = Shown::ALL);
+        let mut maps = maps::lock();
+        let lacking = maps.lacking_of(file, u64::MAX);
+        maps.show_more(&lacking, |part| part.shown = Shown::ALL);
     }
 }
 
@@ -191,7 +190,7 @@ fn lacking(maps: &Maps, range: &Range<u64>) -> Vec<(usize, Ino)> {
             part.shown.is_less_than(offset + (there.end - there.start))
         })
     };
-    maps.parts().iter().filter(is_lacking).map(|part| (part.of.mount, part.of.ino)).collect()
+    maps.within(range).filter(is_lacking).map(|part| (part.of.mount, part.of.ino)).collect()
 }
 
 /// The program has touched an address, and got SIGBUS; true where that was not to be, or is not so any
@@ -210,7 +209,7 @@ pub(crate) extern "C" fn touched_shut(at: u64) -> bool {
     let _depth = thread::Inside::new();
     let _inside = quiet::Serving::new(quiet::Calls::Any);
     let page = at..at.saturating_add(1);
-    let is_mapped = maps::lock().parts().iter().any(|part| part.within(&page).is_some());
+    let is_mapped = maps::lock().overlaps(&page);
     is_mapped && is_first(at)
 }
 

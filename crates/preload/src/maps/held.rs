@@ -56,12 +56,12 @@ impl Gate {
     pub(crate) fn pass(self) {
         let mut maps = MAPS_HERE.lock();
         // The holds are the parent's.
-        maps.0.iter().for_each(|part| *part.of.hold.lock() = None);
+        maps.parts().for_each(|part| *part.of.hold.lock() = None);
         let (mut ended, given) = hold_all(&mut maps);
         // What a parent held that has ended, or has not waited, may have been given to others before it was held here.
         // To a child that is made as its parent's sibling this one looks the same.
         if self.ends[0] < 0 || sys!(libc::SYS_getppid) != self.parent {
-            shut(&maps.0);
+            shut(maps.parts());
             show_again(&mut maps);
         }
         for source in maps.sources(|source| source.base.is_some()) {
@@ -100,7 +100,7 @@ fn hold_all(maps: &mut Maps) -> (Vec<Part>, Vec<Arc<Source>>) {
         if stays {
             continue;
         }
-        if giving::swap(&maps.0, &source) {
+        if giving::swap(maps, &source) {
             ended.extend(maps.forget_given(&source));
             given.push(source);
         } else {
@@ -109,15 +109,16 @@ fn hold_all(maps: &mut Maps) -> (Vec<Part>, Vec<Arc<Source>>) {
                 // What its file's number gets is not for it.
                 part.shown = Shown::ALL;
             };
-            maps.show_more(|part| Arc::ptr_eq(&part.of, &source), end);
+            let its: Vec<u64> = maps.of_source(&source).map(|part| part.start).collect();
+            maps.show_more(&its, end);
         }
     }
     (ended, given)
 }
 
 /// Makes the file's own pages inaccessible where they are mapped.
-pub(crate) fn shut(parts: &[Part]) {
-    close(parts.iter().filter(|part| part.of.is_own()));
+pub(crate) fn shut<'a>(parts: impl IntoIterator<Item = &'a Part>) {
+    close(parts.into_iter().filter(|part| part.of.is_own()));
 }
 
 /// Makes parts inaccessible, whatever they show.
@@ -132,8 +133,7 @@ impl Maps {
     /// Makes all that is mapped of a source inaccessible, and forgets it.
     #[must_use]
     fn close(&mut self, source: &Arc<Source>) -> Vec<Part> {
-        let is_its = |part: &&Part| Arc::ptr_eq(&part.of, source);
-        let parts: Vec<Part> = self.0.iter().filter(is_its).cloned().collect();
+        let parts: Vec<Part> = self.of_source(source).cloned().collect();
         close(parts.iter());
         parts.iter().flat_map(|part| self.forget(&(part.start..part.end()))).collect()
     }
@@ -143,9 +143,9 @@ impl Maps {
 pub(crate) fn suspend() {
     if let Some(maps) = some() {
         // Nobody stores to them from here on.
-        shut(&maps.0);
-        times::end_stores(&maps.0);
-        maps.0.iter().for_each(|part| *part.of.hold.lock() = None);
+        shut(maps.parts());
+        times::end_stores(&maps);
+        maps.parts().for_each(|part| *part.of.hold.lock() = None);
     }
 }
 
@@ -161,18 +161,17 @@ pub(crate) fn resume() {
 
 /// Shows what was shut, as the files are now.
 fn show_again(maps: &mut Maps) {
-    maps.show_more(
-        |part| part.of.is_own(),
-        |part| {
-            let again = || {
-                let (fs, hold) = (mounts::fs(part.of.mount)?, (*part.of.hold.lock())?);
-                let asked = Asked::of_part(part, (part.start, libc::MAP_FIXED), part.len);
-                let (shown, len) = show(fs, &asked, &runs(fs, hold, &asked.range())?, part.start);
-                (len == part.len).then_some(shown)
-            };
-            // What can't be shown again stays shut.
-            part.shown = again().unwrap_or(Shown::ALL);
-        },
-    );
+    let own: Vec<u64> =
+        maps.parts().filter(|part| part.of.is_own()).map(|part| part.start).collect();
+    maps.show_more(&own, |part| {
+        let again = || {
+            let (fs, hold) = (mounts::fs(part.of.mount)?, (*part.of.hold.lock())?);
+            let asked = Asked::of_part(part, (part.start, libc::MAP_FIXED), part.len);
+            let (shown, len) = show(fs, &asked, &runs(fs, hold, &asked.range())?, part.start);
+            (len == part.len).then_some(shown)
+        };
+        // What can't be shown again stays shut.
+        part.shown = again().unwrap_or(Shown::ALL);
+    });
     growing::changed();
 }

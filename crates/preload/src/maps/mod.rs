@@ -13,13 +13,15 @@ pub(crate) mod giving;
 pub(crate) mod growing;
 pub(crate) mod held;
 pub(crate) mod hiding;
+pub(crate) mod lost;
 pub(crate) mod nudge;
 pub(crate) mod openings;
 pub(crate) mod replicas;
 pub(crate) mod sleepers;
+pub(crate) mod table;
 pub(crate) mod times;
 
-use std::ops::Range;
+use std::ops::{Deref, Range};
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};
@@ -39,6 +41,7 @@ use crate::maps::giving::Anchor;
 use crate::maps::growing::Shown;
 use crate::maps::openings::Opening;
 use crate::maps::replicas::{Aside, Base};
+use crate::maps::table::Table;
 use crate::mounts::{self, MOUNTS_MAX, ctx, helper};
 use crate::numbers::{self, limits};
 
@@ -249,6 +252,15 @@ impl Part {
         self.start + self.len
     }
 
+    /// Whether another part goes on where this one ends, and differs in nothing else.
+    fn goes_on_in(&self, next: &Self) -> bool {
+        let like = |part: &Self| (part.shared, part.access, part.stored, part.writes, part.shown);
+        (next.start, next.offset) == (self.end(), self.offset + self.len)
+            && like(self) == like(next)
+            && Arc::ptr_eq(&self.of, &next.of)
+            && Arc::ptr_eq(&self.by, &next.by)
+    }
+
     /// Whether it has to be known once it is the kernel's, who would let it be stored to, and to the file: it is private,
     /// or of a descriptor that can't write, where the anchor is of one that can.
     pub(crate) fn stays(&self) -> bool {
@@ -276,10 +288,18 @@ impl Part {
     }
 }
 
-/// All parts.
-pub(crate) struct Maps(Vec<Part>);
+/// All parts, counted.
+pub(crate) struct Maps(Table);
 
-static MAPS_HERE: Lock<Maps> = Lock::new(Maps(Vec::new()));
+impl Deref for Maps {
+    type Target = Table;
+
+    fn deref(&self) -> &Table {
+        &self.0
+    }
+}
+
+static MAPS_HERE: Lock<Maps> = Lock::new(Maps(Table::new()));
 /// How many there are, and of those the replicas, for a look without the lock.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 static REPLICAS: AtomicUsize = AtomicUsize::new(0);
@@ -323,34 +343,15 @@ pub(crate) fn with_replicas_now(mount: usize) -> Option<Held<'static, Maps>> {
 }
 
 impl Maps {
-    pub(crate) fn parts(&self) -> &[Part] {
-        &self.0
-    }
-
-    /// Has more shown in parts, as far as they are chosen, and notes it.
-    pub(crate) fn show_more(
-        &mut self,
-        is_chosen: impl Fn(&Part) -> bool,
-        mut show: impl FnMut(&mut Part),
-    ) {
-        self.0.iter_mut().filter(|part| is_chosen(part)).for_each(&mut show);
+    /// Has more shown in the parts that begin there, and notes it.
+    pub(crate) fn show_more(&mut self, starts: &[u64], show: impl FnMut(&mut Part)) {
+        self.0.show_more(starts, show);
         self.count();
-    }
-
-    pub(crate) fn overlaps(&self, range: &Range<u64>) -> bool {
-        self.0.iter().any(|part| part.within(range).is_some())
     }
 
     /// Whether something of a range of addresses is shown by this library, and nothing by the kernel in its place.
     pub(crate) fn are_own(&self, range: &Range<u64>) -> bool {
-        let parts = || self.0.iter().filter(|part| part.within(range).is_some());
-        parts().next().is_some() && !parts().any(|part| part.of.is_given())
-    }
-
-    /// The part that a range of addresses lies in.
-    pub(crate) fn around(&self, range: &Range<u64>) -> Option<Part> {
-        let is_around = |part: &&Part| part.start <= range.start && range.end <= part.end();
-        self.0.iter().find(is_around).cloned()
+        self.overlaps(range) && !self.within(range).any(|part| part.of.is_given())
     }
 
     /// Forgets what lies in a range, which the kernel has unmapped; what ends with it, the caller drops
@@ -375,89 +376,52 @@ impl Maps {
 
     /// As [`Maps::forget`], not counted yet: a replica that is coming is counted before it is a part.
     fn take_out(&mut self, range: &Range<u64>) -> Vec<Part> {
-        let mut ended = Vec::new();
-        for part in std::mem::take(&mut self.0) {
-            let Some((common, _)) = part.within(range) else {
-                self.0.push(part);
-                continue;
-            };
-            if part.start < common.start {
-                self.0.push(Part { len: common.start - part.start, ..part.clone() });
-            }
-            if common.end < part.end() {
-                let offset = part.offset + (common.end - part.start);
-                let len = part.end() - common.end;
-                self.0.push(Part { start: common.end, len, offset, ..part.clone() });
-            }
-            ended.extend(part.piece(&common));
-        }
-        ended
+        self.0.take_out(range)
     }
 
     /// Forgets what is not mapped any more in a range, after a call that has failed.
     #[must_use]
     pub(crate) fn forget_gone(&mut self, range: &Range<u64>) -> Vec<Part> {
-        let pieces: Vec<Part> = self.0.iter().filter_map(|part| part.piece(range)).collect();
+        let pieces = self.pieces_in(range);
         let gone = pieces.iter().flat_map(|piece| gone(&(piece.start..piece.end())));
         gone.flat_map(|gone| self.forget(&gone)).collect()
-    }
-
-    /// What the parts are of, as far as it is chosen.
-    pub(crate) fn sources(&self, is_chosen: impl Fn(&Source) -> bool) -> Vec<Arc<Source>> {
-        let mut sources: Vec<Arc<Source>> = Vec::new();
-        for part in self.0.iter().filter(|part| is_chosen(&part.of)) {
-            if !sources.iter().any(|known| Arc::ptr_eq(known, &part.of)) {
-                sources.push(part.of.clone());
-            }
-        }
-        sources
     }
 
     /// Forgets the parts of a source that the kernel's mapping has taken the place of, but for those that stay
     /// ([`Part::stays`]).
     #[must_use]
     pub(crate) fn forget_given(&mut self, source: &Arc<Source>) -> Vec<Part> {
-        let is_given = |part: &Part| !part.stays() && Arc::ptr_eq(&part.of, source);
-        let (given, kept) = std::mem::take(&mut self.0).into_iter().partition(is_given);
-        self.0 = kept;
+        let given = self.0.take_out_given(source, |part| !part.stays());
         self.count();
         given
     }
 
     /// Notes what may be done with a range from now on.
     pub(crate) fn set_access(&mut self, range: &Range<u64>, access: u64) {
-        let pieces: Vec<Part> = self.0.iter().filter_map(|part| part.piece(range)).collect();
-        // The sources stay, as the pieces have them.
-        drop(self.forget(range));
-        let is_writable = access & libc::PROT_WRITE as u64 != 0;
-        self.0.extend(pieces.into_iter().map(|part| {
-            let stored = part.stored || part.shared && is_writable;
-            Part { access, stored, ..part }
-        }));
+        self.0.set_access(range, access);
         self.count();
     }
 
     /// Notes that a range may have become writable in part, by a call that has failed.
     pub(crate) fn may_be_stored_to(&mut self, range: &Range<u64>) {
-        let there = |part: &&mut Part| part.shared && part.within(range).is_some();
-        self.0.iter_mut().filter(there).for_each(|part| part.stored = true);
+        self.0.may_be_stored_to(range);
     }
 
     pub(crate) fn add(&mut self, part: Part) {
-        if self.0.is_empty() {
+        if self.len() == 0 {
             let _one = numbers::lock();
             classes::watch(MAPS, true);
         }
-        self.0.push(part);
+        self.0.add(part);
         self.count();
     }
 
+    /// Says to those who look without the lock how many there are.
     fn count(&self) {
-        REPLICAS
-            .store(self.0.iter().filter(|part| part.of.base.is_some()).count(), Ordering::Release);
-        PIECES.store(self.0.iter().map(|part| part.shown.pieces).sum(), Ordering::Relaxed);
-        growing::set_lacking(self.0.iter().filter(|part| part.lacks()).count());
-        COUNT.store(self.0.len(), Ordering::Release);
+        REPLICAS.store(self.replicas(), Ordering::Release);
+        PIECES.store(self.pieces(), Ordering::Relaxed);
+        growing::set_lacking(self.lacking());
+        COUNT.store(self.len(), Ordering::Release);
     }
 }
 
@@ -501,13 +465,11 @@ pub(crate) fn map_own(fd: i32, description: &InUse, asked: &Asked) -> Option<Ret
     }
     let fs = mounts::fs(description.mount())?;
     let generation = description.generation.load(Ordering::Relaxed);
-    let is_of = |source: &Source| {
-        (source.mount, source.ino) == (description.mount(), description.ino())
-            && source.generation == generation
-            && source.can_give_way()
-    };
+    let file = (description.mount(), description.ino());
+    let is_of = |of: &&Arc<Source>| of.generation == generation && of.can_give_way();
     // To have the kernel map a file whose own pages are mapped here might be to wait for oneself.
-    let known = some().map_or_else(Vec::new, |maps| maps.sources(is_of));
+    let known: Vec<Arc<Source>> =
+        some().map_or_else(Vec::new, |maps| maps.sources_of(file).filter(is_of).cloned().collect());
     let may_write = |source: &&Arc<Source>| {
         !description.writes() || source.anchor.as_ref().is_some_and(|anchor| anchor.writes)
     };
@@ -693,7 +655,7 @@ fn place(asked: &Asked, by: Arc<Opening>, put: impl FnOnce(u64) -> Option<Put>) 
     };
     let start = reserved.start;
     let range = start..start + asked.len;
-    let unpublished = replicas::unpublished(maps.parts(), &range);
+    let unpublished = lost::in_ranges(&maps, [&range]);
     let put = put(start);
     let done = put.as_ref().map_or(0, |put| put.len);
     let (is_whole, own) = (done == asked.len, done.max(reserved.len));
@@ -713,7 +675,9 @@ fn place(asked: &Asked, by: Arc<Opening>, put: impl FnOnce(u64) -> Option<Put>) 
     }
     times::note_stores(&ended);
     drop(maps);
-    replicas::tell_unpublished(if is_whole { unpublished } else { 0 });
+    if is_whole {
+        unpublished.tell();
+    }
     drop(ended);
     is_whole.then_some(start.cast_signed())
 }
@@ -736,7 +700,7 @@ pub(crate) fn map_again(part: &Part, place_at: (u64, i32), len: u64) -> Option<R
 /// Writes back what was stored in mapped pages of a range of addresses; false where that fails.
 pub(crate) fn flush(maps: &Maps, range: &Range<u64>) -> bool {
     let mut good = true;
-    for part in maps.parts().iter().filter(|part| part.shared && part.of.is_own()) {
+    for part in maps.within(range).filter(|part| part.shared && part.of.is_own()) {
         let Some((common, offset)) = part.within(range) else { continue };
         let (first, pages) = (offset / PAGE, (common.end - common.start).div_ceil(PAGE));
         let flush = |fs: &Fs| fs.map_flush(&ctx(), part.of.ino, first, pages).is_ok();
@@ -762,13 +726,14 @@ pub(crate) fn flush_file(mount: usize, ino: Ino) -> bool {
 /// The process is about to end.
 pub(crate) fn end() {
     if let Some(maps) = some() {
-        replicas::tell_unpublished(replicas::unpublished(maps.parts(), &(0..u64::MAX)));
+        lost::in_ranges(&maps, [&(0..u64::MAX)]).tell();
         if are_in_use() {
-            times::note_stores(&maps.0);
+            times::note_stores(maps.parts());
         } else {
-            times::end_stores(&maps.0);
+            times::end_stores(&maps);
         }
     }
+    lost::tell_rest();
 }
 
 /// Whether anything is mapped here.

@@ -22,7 +22,7 @@ const NONE: i32 = -1;
 /// What parts were mapped by; ends when the last of them does.
 pub(crate) struct Opening {
     /// The number of the description ([`table::Description::mapped_as`]), which is another one's when its slot is.
-    number: u32,
+    pub(super) number: u32,
     file: (usize, Ino),
     kept: AtomicI32,
 }
@@ -31,13 +31,16 @@ impl Opening {
     /// That of a description: the one that parts have already, or a new one.
     pub(crate) fn of(description: &InUse) -> Arc<Self> {
         let number = number_of(description);
-        let of_part = || {
-            let maps = maps::some()?;
-            let mut all = maps.parts().iter().map(|part| &part.by);
-            all.find(|by| by.number == number).cloned()
-        };
+        let of_part = || maps::some()?.openings_of(number).next().cloned();
         let file = locks::file_of(description);
         of_part().unwrap_or_else(|| Arc::new(Self { number, file, kept: AtomicI32::new(NONE) }))
+    }
+
+    /// One of a number, for a test.
+    #[cfg(test)]
+    pub(super) fn numbered(number: u32) -> Arc<Self> {
+        let file = (0, Ino::ROOT);
+        Arc::new(Self { number, file, kept: AtomicI32::new(NONE) })
     }
 
     /// Keeps what a descriptor leads to. With the table's lock.
@@ -71,7 +74,7 @@ impl Drop for Opening {
 /// All that is kept, each with its file.
 pub(crate) fn kept() -> Vec<((usize, Ino), i32)> {
     let Some(maps) = maps::some() else { return Vec::new() };
-    let all = maps.parts().iter().map(|part| (part.by.file, part.by.kept.load(Ordering::Relaxed)));
+    let all = maps.openings().map(|by| (by.file, by.kept.load(Ordering::Relaxed)));
     all.filter(|(_, kept)| *kept != NONE).collect()
 }
 
@@ -96,6 +99,5 @@ pub(crate) fn keep(fd: i32, description: &InUse) {
     }
     let number = description.mapped_as.load(Ordering::Relaxed);
     let Some(maps) = maps::some().filter(|_| number != 0) else { return };
-    let parts = maps.parts().iter().filter(|part| part.by.number == number);
-    parts.for_each(|part| part.by.keep(fd, description));
+    maps.openings_of(number).for_each(|by| by.keep(fd, description));
 }

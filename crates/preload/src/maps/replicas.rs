@@ -15,7 +15,6 @@ use novale_core::{Error, Fs, Ino, Piece};
 
 use crate::base::guard;
 use crate::base::lock::Held;
-use crate::base::say::say;
 use crate::base::sys::{Ret, fail, sys};
 use crate::maps::asked::Asked;
 use crate::maps::{self, Maps, PAGE, Part, Source};
@@ -197,9 +196,9 @@ impl Change {
         self.pieces().next().is_none()
     }
 
-    /// Whether it has a place in a part.
-    fn meets(&self, part: &Part) -> bool {
-        self.offset < part.offset + part.len && part.offset < self.offset + self.new.len() as u64
+    /// Its place in the file.
+    fn range(&self) -> Range<u64> {
+        self.offset..self.offset + self.new.len() as u64
     }
 
     /// What a page of the file is with the bytes that were changed.
@@ -291,9 +290,9 @@ fn store(access: u64, at: u64, bytes: &[u8]) {
 
 /// Publishes what was changed in a range of addresses: each file's changes in one commit.
 pub(crate) fn publish(maps: &Maps, range: &Range<u64>) -> Result<(), Ret> {
-    let replicas = maps.parts().iter().filter(|part| part.shared && part.of.base.is_some());
+    let replicas = maps.within(range).filter(|part| part.shared && part.of.base.is_some());
     let mut files: Vec<(usize, Ino)> = Vec::new();
-    for part in replicas.filter(|part| part.within(range).is_some()) {
+    for part in replicas {
         if !part.of.hold_again()? {
             show_of_gone(maps, range, part);
         } else if !files.contains(&file_of(part)) {
@@ -305,12 +304,10 @@ pub(crate) fn publish(maps: &Maps, range: &Range<u64>) -> Result<(), Ret> {
 
 /// Shows what was changed in a replica of a file that is no more in the others of it, which are all that there is of it.
 fn show_of_gone(maps: &Maps, range: &Range<u64>, gone: &Part) {
-    let is_of_it = |part: &&Part| {
-        let is_its = file_of(part) == file_of(gone) && part.of.generation == gone.of.generation;
-        is_its && part.of.base.is_some() && part.of.hold().is_none()
-    };
-    let all = || maps.parts().iter().filter(is_of_it);
+    let is_of_it =
+        |part: &&Part| part.of.generation == gone.of.generation && part.of.hold().is_none();
     for change in changes(gone, range) {
+        let all = || maps.replicas_of(file_of(gone), change.range()).filter(is_of_it);
         show_to_others(all(), gone, &change);
         put_all(all(), &change);
     }
@@ -321,14 +318,15 @@ fn publish_file(maps: &Maps, range: &Range<u64>, file: (usize, Ino)) -> Result<(
     let failed = |error: Error| fail(novale_posix::errno(&error));
     let size = fs.getattr(file.1).map_err(failed)?.size;
     let mut found: Vec<Change> = Vec::new();
-    for part in of_file(maps, file).filter(|part| part.shared) {
+    let is_of_it = |part: &&Part| file_of(part) == file && part.shared && is_of_file(&part.of);
+    for part in maps.within(range).filter(is_of_it) {
         for mut change in changes(part, range) {
             // What lies beyond the end of the file is no part of it.
             let left = usize::try_from(size.saturating_sub(change.offset)).unwrap_or(usize::MAX);
             change.new.truncate(left);
             if !change.is_none() {
                 // Before the others' changes are looked for, which may be of the same bytes.
-                show_to_others(of_file(maps, file), part, &change);
+                show_to_others(of_file(maps, file, change.range()), part, &change);
                 found.push(change);
             }
         }
@@ -341,21 +339,21 @@ fn publish_file(maps: &Maps, range: &Range<u64>, file: (usize, Ino)) -> Result<(
     // Only now: of what could not be published nothing is in the file, whose bytes the bases are. What lay behind an end
     // that is new since is not there either, and in the bases until the file's bytes are shown at its place.
     for change in &found {
-        put_all(of_file(maps, file), change);
+        put_all(of_file(maps, file, change.range()), change);
     }
     Ok(())
 }
 
 /// Shows what is about to be published of one replica in the others of the file.
 fn show_to_others<'a>(all: impl Iterator<Item = &'a Part>, from: &Part, change: &Change) {
-    for part in all.filter(|part| change.meets(part) && !Arc::ptr_eq(&part.of, &from.of)) {
+    for part in all.filter(|part| !Arc::ptr_eq(&part.of, &from.of)) {
         change.pieces().for_each(|piece| show_stored(part, &piece));
     }
 }
 
 /// Puts what is published into the bases of a file's replicas.
 fn put_all<'a>(all: impl Iterator<Item = &'a Part>, change: &Change) {
-    for part in all.filter(|part| change.meets(part)) {
+    for part in all {
         change.pieces().for_each(|piece| put(part, &piece));
     }
 }
@@ -375,20 +373,24 @@ fn put(part: &Part, piece: &Piece<'_>) {
 
 /// This process has written to a file: its replicas show it.
 pub(crate) fn wrote(maps: &Maps, file: (usize, Ino), offset: u64, bytes: &[u8]) {
-    for part in of_file(maps, file) {
+    for part in of_file(maps, file, offset..offset + bytes.len() as u64) {
         show(part, &Piece { offset, bytes });
     }
 }
 
 /// Whether the process has a replica of a file.
 pub(crate) fn are_of(maps: &Maps, file: (usize, Ino)) -> bool {
-    of_file(maps, file).next().is_some()
+    maps.sources_of(file).any(|source| is_of_file(source))
 }
 
-/// The replicas of a file. What is not held may be of one that had the number before.
-fn of_file(maps: &Maps, file: (usize, Ino)) -> impl Iterator<Item = &Part> {
-    let is_replica = |part: &Part| part.of.base.is_some() && part.of.hold().is_some();
-    maps.parts().iter().filter(move |part| file_of(part) == file && is_replica(part))
+/// Whether it is a replica, and of a file: what is not held may be of one that had the number before.
+fn is_of_file(source: &Source) -> bool {
+    source.base.is_some() && source.hold().is_some()
+}
+
+/// The replicas of a file that have something of a range of it.
+fn of_file(maps: &Maps, file: (usize, Ino), bytes: Range<u64>) -> impl Iterator<Item = &Part> {
+    maps.replicas_of(file, bytes).filter(|part| is_of_file(&part.of))
 }
 
 /// Of bytes of the file those that have a place in a part.
@@ -450,8 +452,9 @@ pub(crate) fn cut(maps: Option<Held<'_, Maps>>, fs: &Fs, file: (usize, Ino), siz
     let end = fs.getattr(file.1).map_or(size, |attr| attr.size.max(size));
     show_range(&maps, fs, file, &(size..end), show_around);
     show_range(&maps, fs, file, &(end..u64::MAX), show);
-    for part in of_file(&maps, file).filter(|part| !part.shared) {
-        drop_copies(part, end.next_multiple_of(PAGE));
+    let from = end.next_multiple_of(PAGE);
+    for part in of_file(&maps, file, from..u64::MAX).filter(|part| !part.shared) {
+        drop_copies(part, from);
     }
 }
 
@@ -475,7 +478,7 @@ fn show_range(
     range: &Range<u64>,
     show: fn(&Part, &Piece<'_>),
 ) {
-    for part in of_file(maps, file) {
+    for part in of_file(maps, file, range.clone()) {
         let end = range.end.min(part.offset + part.len);
         let mut at = range.start.max(part.offset);
         while at < end {
@@ -543,11 +546,10 @@ fn exchange(part: &Part, was: &[u8], piece: &Piece<'_>) {
 /// stay its parent's. False where the kernel does not map what was made: some are half the parent's then.
 pub(crate) fn make_own(maps: &Maps, source: &Arc<Source>) -> bool {
     let Some(base) = &source.base else { return true };
-    let parts = || maps.parts().iter().filter(|part| Arc::ptr_eq(&part.of, source));
     let Some(memory) = base.copied() else { return true };
     let writes = libc::PROT_READ | libc::PROT_WRITE;
     let mut good = true;
-    for part in parts() {
+    for part in maps.of_source(source) {
         let changes = changes(part, &(part.start..part.end()));
         let (flags, from) = (libc::MAP_PRIVATE | libc::MAP_FIXED, part.offset - base.offset);
         let (at, len) = (part.start, part.len);
@@ -563,17 +565,7 @@ pub(crate) fn make_own(maps: &Maps, source: &Arc<Source>) -> bool {
     good && sys!(libc::SYS_mmap, at, len, writes, flags, memory.fd(), 0) >= 0
 }
 
-/// How many pages in a range were changed and not published, which may be lost.
-pub(crate) fn unpublished(parts: &[Part], range: &Range<u64>) -> usize {
-    let shared = parts.iter().filter(|part| part.shared && part.of.base.is_some());
-    shared.map(|part| changes(part, range).len()).sum()
-}
-
-/// Says that so many of them are lost.
-pub(crate) fn tell_unpublished(pages: usize) {
-    if pages > 0 {
-        say(&format!(
-            "{pages} pages of an atomic mapping were changed behind the last msync: discarded"
-        ));
-    }
+/// How many pages of a part in a range were changed and not published.
+pub(crate) fn changed_pages(part: &Part, range: &Range<u64>) -> usize {
+    changes(part, range).len()
 }

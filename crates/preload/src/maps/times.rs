@@ -7,15 +7,15 @@
 
 use std::ops::Range;
 
-use crate::maps::{PAGE, Part};
+use crate::maps::{Maps, PAGE, Part};
 use crate::mounts::{self, ctx};
 
 /// Makes durable what the program may have stored to files' own pages, in parts that are about to end or have ended, and
 /// sets the files' times of modification. With the parts' lock: another thread that syncs finds the parts, or all of it
 /// durable. False where something is not.
-pub(crate) fn note_stores(parts: &[Part]) -> bool {
+pub(crate) fn note_stores<'a>(parts: impl IntoIterator<Item = &'a Part>) -> bool {
     let (ctx, mut good) = (ctx(), true);
-    for part in parts.iter().filter(|part| part.stored && part.of.is_own()) {
+    for part in parts.into_iter().filter(|part| part.stored && part.of.is_own()) {
         let Some(fs) = mounts::fs(part.of.mount) else {
             good = false;
             continue;
@@ -37,8 +37,10 @@ pub(crate) fn note_stores_at(range: &Range<u64>, parts: &[Part]) {
 
 /// The same of all parts, to which nobody can store any more, before the process leaves its pools. These need not write
 /// back whole files then.
-pub(crate) fn end_stores(parts: &[Part]) {
-    if note_stores(parts) {
-        parts.iter().for_each(|part| part.of.is_stored());
+pub(crate) fn end_stores(maps: &Maps) {
+    if note_stores(maps.parts()) {
+        for part in maps.parts() {
+            part.of.is_stored();
+        }
     }
 }

@@ -6,7 +6,7 @@
 
 use crate::base::guard::{self, PathBuffer};
 use crate::base::sys::{Ret, fail, sys};
-use crate::maps;
+use crate::maps::{self, Source};
 
 const PAGE: u64 = 4096;
 /// Bytes of a string at most, with its end, as in Linux.
@@ -24,8 +24,7 @@ pub(crate) struct Copies {
 impl Copies {
     /// Copies the path and the lists where the files' own pages are mapped, and has the call handed these.
     pub(crate) fn of(path: &mut u64, lists: [&mut u64; 2]) -> Result<Option<Self>, Ret> {
-        let are_own =
-            maps::some().is_some_and(|maps| maps.parts().iter().any(|part| part.of.is_own()));
+        let are_own = maps::some().is_some_and(|maps| !maps.sources(Source::is_own).is_empty());
         if !are_own {
             return Ok(None);
         }
