@@ -377,6 +377,34 @@ fn who_can_gives_way_to_a_kernel() {
 }
 
 #[test]
+fn who_finds_that_it_cannot_give_way_has_the_kernel_refused() {
+    let fs = open(pool(&[16 * MB], 2), Form::Auto);
+    let file = make(&fs, b"file");
+    let can = || fs.map_hold_giving_way(&CTX, file.0, file.1);
+    let stays = || fs.map_hold_staying(&CTX, file.0, file.1);
+    let before = can().unwrap().unwrap();
+    assert!(!fs.ask_to_map(&CTX, file.0).unwrap());
+    assert!(!fs.has_way_to_map(&CTX, file.0).unwrap());
+    let turn = fs.mappings_turn();
+    let hold = stays().unwrap().unwrap();
+    assert_ne!(fs.mappings_turn(), turn, "who waits looks again");
+    fs.open_release(&CTX, before).unwrap();
+    for refused in [fs.has_way_to_map(&CTX, file.0), fs.ask_to_map(&CTX, file.0)] {
+        assert!(matches!(refused, Err(Error::Pinned)));
+    }
+    // Nobody waits any more, so that others begin as ever.
+    assert!(!fs.is_wanted(&CTX, file.0).unwrap());
+    let other = can().unwrap().unwrap();
+    for hold in [hold, other] {
+        fs.open_release(&CTX, hold).unwrap();
+    }
+    assert!(fs.has_way_to_map(&CTX, file.0).unwrap() && fs.is_mapped(&CTX, file.0).unwrap());
+    assert!(matches!(stays(), Err(Error::Mapped)));
+    fs.set_mapped(&CTX, file.0, false).unwrap();
+    fs.close().unwrap();
+}
+
+#[test]
 fn the_mappings_of_a_dead_client_end_with_it() {
     let slot = NamedTempFile::new_in("/dev/shm").unwrap();
     slot.as_file().set_len(16 * MB).unwrap();

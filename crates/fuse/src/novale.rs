@@ -580,10 +580,7 @@ impl Service for Novale {
         if asks {
             return self.done(self.fs.ask_to_map(&Self::ctx(), ino));
         }
-        match self.fs.set_mapped(&Self::ctx(), ino, true) {
-            Err(Error::Pinned) => Ok(false),
-            set => self.done(set).map(|()| true),
-        }
+        self.done(self.fs.has_way_to_map(&Self::ctx(), ino))
     }
 
     fn mappings_turn(&self) -> u32 {

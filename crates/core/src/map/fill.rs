@@ -107,6 +107,16 @@ pub(crate) struct InPlace<'a> {
     pub(crate) extends: bool,
 }
 
+/// What one does who has a file's own pages mapped when a kernel is to map the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Gives,
+    /// Has the kernel refused, which nobody has asked for yet.
+    Fixed,
+    /// The same, whoever has asked.
+    Stays,
+}
+
 /// The pages that are to fill holes.
 pub(crate) struct NewPages {
     /// Each run with its first page in the file.
@@ -142,7 +152,7 @@ impl Fs {
     /// [`Error::Mapped`] where a kernel has it mapped, or is about to; [`Error::ReadOnly`];
     /// [`Error::Invalid`] and [`Error::IsDirectory`] for what is no regular file; [`Error::NoMemory`].
     pub fn map_hold(&self, ctx: &Ctx, ino: Ino, generation: u32) -> Result<Option<HoldId>> {
-        self.hold_pages(ctx, ino, generation, true)
+        self.hold_pages(ctx, ino, generation, Way::Fixed)
     }
 
     /// As [`Fs::map_hold`], by a caller who gives way: who sees by [`Fs::wait_for_mappings`] and
@@ -156,20 +166,26 @@ impl Fs {
         ino: Ino,
         generation: u32,
     ) -> Result<Option<HoldId>> {
-        self.hold_pages(ctx, ino, generation, false)
+        self.hold_pages(ctx, ino, generation, Way::Gives)
     }
 
-    fn hold_pages(
-        &self,
-        ctx: &Ctx,
-        ino: Ino,
-        generation: u32,
-        fixed: bool,
-    ) -> Result<Option<HoldId>> {
+    /// As [`Fs::map_hold`], by a caller who shows the file's own pages already and can't give way any more. It is
+    /// granted while a kernel waits for them, too, which is refused then; who waits is woken.
+    ///
+    /// # Errors
+    /// As [`Fs::map_hold`]; [`Error::Mapped`] only where a kernel has it mapped.
+    pub fn map_hold_staying(&self, ctx: &Ctx, ino: Ino, generation: u32) -> Result<Option<HoldId>> {
+        let hold = self.hold_pages(ctx, ino, generation, Way::Stays)?;
+        self.arena().next_mappings_turn();
+        Ok(hold)
+    }
+
+    fn hold_pages(&self, ctx: &Ctx, ino: Ino, generation: u32, way: Way) -> Result<Option<HoldId>> {
         let call = self.begin(OpKind::Attributes, ctx)?;
         self.take_hold(&call, ino, generation, |locked| {
             regular(locked.kind)?;
-            if locked.view.is_kernels() {
+            let view = &locked.view;
+            if view.is_mapped() || view.is_wanted() && way != Way::Stays {
                 return Err(Error::Mapped);
             }
             self.flush(&call, locked)?;
@@ -187,7 +203,7 @@ impl Fs {
                 // What the checksum covers is about to change.
                 self.commit(&call, locked, &mut locked.next_state(), Rest::Nothing, || Ok(()))?;
             }
-            locked.view.note_fixed(fixed);
+            locked.view.note_fixed(way != Way::Gives);
             Ok(())
         })
     }

@@ -12,7 +12,8 @@
 //! A kernel that is to map a file whose own pages programs have mapped (`map::fill`) comes first, where
 //! they can give way: [`Fs::ask_to_map`] says in the view that it is wanted and wakes them; from then on
 //! nobody takes a new hold of its pages, and with the last one that is given up the kernel's mark can be
-//! set. Who asked, and dies or loses patience, leaves the word as it is: the next mapping is a kernel's,
+//! set. One of them may find that it can't give way: it says so ([`Fs::map_hold_staying`]), and the kernel is
+//! refused. Who asked, and dies or loses patience, leaves the word as it is: the next mapping is a kernel's,
 //! which clears it.
 
 use std::sync::atomic::Ordering;
@@ -53,11 +54,12 @@ impl View<'_> {
     }
 
     /// Notes that a mapping of the file's own pages begins, and whether it can give way; under the lock,
-    /// before it counts. Where it is the only one, what was noted before is of nobody's.
+    /// before it counts. Where it is the only one, what was noted before is of nobody's. One that can't is waited for
+    /// by nobody.
     pub(crate) fn note_fixed(&self, fixed: bool) {
         let word = self.kind_word().load(Ordering::Relaxed);
         let others = if self.is_dax() { word } else { word & !FIXED };
-        let noted = if fixed { others | FIXED } else { others };
+        let noted = if fixed { others & !WANTED | FIXED } else { others };
         if noted != word {
             self.kind_word().store(noted, Ordering::Release);
         }
@@ -151,6 +153,22 @@ impl Fs {
         // Also where it was wanted before: who has said so may have died after that.
         self.arena().next_mappings_turn();
         Ok(false)
+    }
+
+    /// What has become of [`Fs::ask_to_map`], asking nobody again: true where the kernel maps the file now, false where
+    /// it waits for others still.
+    ///
+    /// # Errors
+    /// As there: one who was to give way may have found that it can't ([`Fs::map_hold_staying`]).
+    pub fn has_way_to_map(&self, ctx: &Ctx, ino: Ino) -> Result<bool> {
+        match self.set_mapped(ctx, ino, true) {
+            Err(Error::Pinned) => {}
+            set => return set.map(|()| true),
+        }
+        let is_fixed = self.read_view(ctx.hint, ino, |view, _| {
+            Ok(view.is_dax() && view.kind_word().load(Ordering::Relaxed) & FIXED != 0)
+        })?;
+        if is_fixed { Err(Error::Pinned) } else { Ok(false) }
     }
 
     /// Whether a kernel waits for those to give way who have the file's own pages mapped.
