@@ -296,6 +296,8 @@ fn serve(request: &Request, pool: &OpenPool, device: (u32, u32)) {
     let options = &request.words.options;
     let words = ForPrograms::of(&request.args, options).bits(options.sync);
     pool.fs.set_served(Some(Served { device, words }));
+    // Who has mapped a file by the mount of a daemon that died sees now that it can't give way to this one.
+    pool.fs.wake_for_mappings();
 }
 
 /// How the pool is mounted.

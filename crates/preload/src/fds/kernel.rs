@@ -351,6 +351,21 @@ fn open(target: &[u8], description: &InUse) -> Ret {
     fd
 }
 
+/// Opens a file once more, by the mount that is there now, for as long as that is used.
+pub(crate) fn with_anew<T>(description: &InUse, used: impl FnOnce(i32) -> T) -> Option<T> {
+    let mount = mounts::all().get(description.mount())?;
+    let _taking = TAKING.lock();
+    limits::opening(|| {
+        let real = u32::try_from(open(&mount.target, description)).ok()?;
+        let result = used(real.cast_signed());
+        if !locks::keeps(locks::file_of(description), real) {
+            sys!(libc::SYS_close, real);
+        }
+        numbers::freed_any();
+        Some(result)
+    })
+}
+
 /// Opens a file through the mount, by its inode number.
 fn open_file(target: &[u8], file: &InUse, there: fn(usize) -> bool) -> Ret {
     // With it the kernel refuses to open a file that another process has a lease on, and does not wait for that one.
@@ -597,10 +612,7 @@ pub(crate) fn ask(mount: usize, ino: Ino) -> Option<bool> {
         }
         let fs = mounts::fs(mount)?;
         turn = fs.mappings_turn();
-        asked = match fs.set_mapped(&ctx(), ino, true) {
-            Err(novale_core::Error::Pinned) => Ok(false),
-            set => set.map(|()| true),
-        };
+        asked = fs.has_way_to_map(&ctx(), ino);
     }
     Some(asked.unwrap_or(false))
 }

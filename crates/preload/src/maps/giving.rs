@@ -20,11 +20,15 @@
 //! makes longer ones of it without a descriptor, a permission or the file system's being asked: to map
 //! the file anew would have it wait for the very page that is being waited for.
 //!
+//! An anchor is of the mount that it was made by. Where that one's daemon is dead, a mapping of it would show
+//! nothing ever: the file's own pages stay then, by a hold that does not give way, and the kernel of another mount is
+//! refused (`Fs::map_hold_staying`).
+//!
 //! Before Linux 6.6 the kernel maps files of a shared mount for one process alone (`MAP_PRIVATE`). There is
 //! no anchor then, and who asks for a shared mapping gets the file's own pages for good.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use novale_core::Fs;
@@ -35,7 +39,7 @@ use crate::fds::quiet;
 use crate::fds::table::{self, InUse};
 use crate::maps::sleepers::Sleepers;
 use crate::maps::{self, Maps, PAGE, Part, Source, foreign, growing, held};
-use crate::mounts::{self, ctx, helper};
+use crate::mounts::{self, again, ctx, helper};
 use crate::numbers;
 
 /// How long the helper sleeps at most: a wake-up that a dead client owed is made good then.
@@ -51,6 +55,10 @@ const REFUSES: u32 = 2;
 /// A page of a file in the kernel's way, inaccessible.
 pub(crate) struct Anchor {
     at: u64,
+    /// Of the mount; 0 where a filter has kept that from being told.
+    device: u64,
+    /// The mount has gone, and the hold is one that stays.
+    is_left: AtomicBool,
     /// The program may store to what is mapped of it.
     pub(crate) writes: bool,
 }
@@ -71,11 +79,41 @@ impl Anchor {
         if !table::leads_to(fd, description) {
             return None;
         }
+        Self::of_file(fd, description)
+    }
+
+    /// One of a mount that is served, if there is one: this, or another one of the same file.
+    pub(crate) fn or_anew(self, fs: &Fs, description: &InUse) -> Option<Self> {
+        if self.is_served(fs) {
+            return Some(self);
+        }
+        kernel::with_anew(description, |fd| Self::of_file(fd, description))?
+            .filter(|anchor| anchor.is_served(fs))
+    }
+
+    fn of_file(fd: i32, description: &InUse) -> Option<Self> {
         let flags = libc::MAP_SHARED;
         let at = sys!(libc::SYS_mmap, 0, PAGE, libc::PROT_NONE, flags, fd, 0);
         let known = if at == fail(libc::ENODEV) { REFUSES } else { MAPS };
         KERNEL.fetch_or(known, Ordering::Relaxed);
-        Some(Self { at: u64::try_from(at).ok()?, writes: description.writes() })
+        let at = u64::try_from(at).ok()?;
+        let (device, is_left) = (again::device_by(fd), AtomicBool::new(false));
+        Some(Self { at, device, is_left, writes: description.writes() })
+    }
+
+    /// Whether the mount is served that it was made by. The number is nobody else's: it keeps the mount.
+    pub(crate) fn is_served(&self, fs: &Fs) -> bool {
+        self.device == 0 || again::serves(fs, self.device)
+    }
+
+    /// Whether it is of no use any more, and the hold one that stays.
+    pub(crate) fn is_left(&self) -> bool {
+        self.is_left.load(Ordering::Acquire)
+    }
+
+    /// Notes that the hold is one that stays.
+    pub(crate) fn leave(&self) {
+        self.is_left.store(true, Ordering::Release);
     }
 
     /// Has the kernel read the page, by which the mount's daemon learns that the kernel maps the file: for a process that
@@ -115,9 +153,11 @@ pub(crate) fn kernel_refuses(fd: i32, description: &InUse) -> bool {
 }
 
 /// Puts the kernel's mappings in the place of all parts of a source; false, and nothing done, where the
-/// kernel has no room for them.
-pub(crate) fn swap(maps: &Maps, source: &Arc<Source>) -> bool {
-    let Some(anchor) = &source.anchor else { return false };
+/// kernel has no room for them, or the mount is not served any more.
+pub(crate) fn swap(fs: &Fs, maps: &Maps, source: &Arc<Source>) -> bool {
+    let Some(anchor) = source.anchor.as_ref().filter(|anchor| anchor.is_served(fs)) else {
+        return false;
+    };
     let parts = || maps.of_source(source);
     let mut shadows = Vec::new();
     for part in parts() {
@@ -167,11 +207,20 @@ fn give_way(mount: usize) -> bool {
     let quiet = quiet::Quiet::new();
     // Nobody leaves the pool from here on.
     let Some(fs) = mounts::here(mount) else { return false };
-    let wanted: Vec<Arc<Source>> = {
+    let wanted = {
         let Some(maps) = maps::some() else { return true };
-        let sources = maps.sources(|source| source.mount == mount && source.can_give_way());
-        let is_wanted = |source: &Arc<Source>| fs.is_wanted(&ctx(), source.ino);
-        sources.into_iter().filter(|source| is_wanted(source).unwrap_or(false)).collect()
+        let mut sources = maps.sources(|source| source.mount == mount && source.can_give_way());
+        drop(maps);
+        let is_wanted = |source: &Source| fs.is_wanted(&ctx(), source.ino).unwrap_or(false);
+        let mut looked = (0, true);
+        let mut is_dead = |anchor: &Anchor| {
+            if looked.0 != anchor.device {
+                looked = (anchor.device, anchor.is_served(fs));
+            }
+            !looked.1
+        };
+        sources.retain(|of| is_wanted(of) || of.anchor.as_ref().is_some_and(&mut is_dead));
+        sources
     };
     if wanted.is_empty() {
         return true;
@@ -183,7 +232,7 @@ fn give_way(mount: usize) -> bool {
     let mut done = true;
     let mut ended = Vec::new();
     for source in wanted {
-        if swap(&maps, &source) {
+        if swap(fs, &maps, &source) {
             // One that was about to sleep at the first look does so at the second.
             wake_sleepers(fs, &maps, &source);
             flush(fs, &maps, &source);
@@ -192,7 +241,11 @@ fn give_way(mount: usize) -> bool {
             tell_length(&source);
             ended.extend(maps.forget_given(&source));
         } else {
-            done = false;
+            let has_way = source.has_way(fs);
+            if !has_way {
+                source.stay(fs);
+            }
+            done &= !has_way;
         }
     }
     drop(maps);
@@ -206,7 +259,7 @@ pub(crate) fn give_all(mount: usize) -> Vec<Arc<Source>> {
     let (mut given, mut ended) = (Vec::new(), Vec::new());
     let (Some(fs), Some(mut maps)) = (mounts::here(mount), maps::some()) else { return given };
     for source in maps.sources(|source| source.mount == mount && source.can_give_way()) {
-        if swap(&maps, &source) {
+        if swap(fs, &maps, &source) {
             flush(fs, &maps, &source);
             wake_sleepers(fs, &maps, &source);
             source.give_up(fs);
@@ -216,6 +269,8 @@ pub(crate) fn give_all(mount: usize) -> Vec<Arc<Source>> {
             tell_length(&source);
             ended.extend(maps.forget_given(&source));
             given.push(source);
+        } else if !source.has_way(fs) {
+            source.stay(fs);
         }
     }
     drop(maps);

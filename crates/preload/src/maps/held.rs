@@ -100,7 +100,7 @@ fn hold_all(maps: &mut Maps) -> (Vec<Part>, Vec<Arc<Source>>) {
         if stays {
             continue;
         }
-        if giving::swap(maps, &source) {
+        if mounts::fs(source.mount).is_some_and(|fs| giving::swap(fs, maps, &source)) {
             ended.extend(maps.forget_given(&source));
             given.push(source);
         } else {

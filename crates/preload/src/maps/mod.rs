@@ -139,6 +139,8 @@ impl Source {
         let (ctx, ino) = (ctx(), self.ino);
         let taken = if self.base.is_some() {
             fs.open_hold(&ctx, ino, self.generation)
+        } else if self.anchor.is_some() && !self.has_way(fs) {
+            self.hold_staying(fs)
         } else if self.anchor.is_some() && giving::can(self.mount) {
             fs.map_hold_giving_way(&ctx, ino, self.generation)
         } else {
@@ -169,6 +171,28 @@ impl Source {
         let mut hold = self.hold.lock();
         if let (Some(held), Some(fs)) = (*hold, mounts::fs(self.mount)) {
             *hold = fs.hold_to_read(held).ok().or(*hold);
+        }
+    }
+
+    /// Whether the kernel's mapping, where one can be made, would show anything.
+    pub(crate) fn has_way(&self, fs: &Fs) -> bool {
+        self.anchor.as_ref().is_some_and(|anchor| anchor.is_served(fs))
+    }
+
+    fn hold_staying(&self, fs: &Fs) -> Result<Option<HoldId>, Error> {
+        let hold = fs.map_hold_staying(&ctx(), self.ino, self.generation)?;
+        self.anchor.iter().filter(|_| hold.is_some()).for_each(Anchor::leave);
+        Ok(hold)
+    }
+
+    /// Gives way no more, as far as that is possible now: another hold takes the place of the one that does.
+    pub(crate) fn stay(&self, fs: &Fs) {
+        let mut hold = self.hold.lock();
+        if let Some(before) = *hold
+            && let Ok(Some(new)) = self.hold_staying(fs)
+        {
+            *hold = Some(new);
+            fs.open_release(&ctx(), before).unwrap_or_default();
         }
     }
 
@@ -204,7 +228,8 @@ impl Source {
 
     /// Whether it shows the file's own pages, and can show the kernel's instead.
     pub(crate) fn can_give_way(&self) -> bool {
-        self.is_own() && self.anchor.is_some() && self.hold.lock().is_some()
+        let gives = |anchor: &Anchor| !anchor.is_left();
+        self.is_own() && self.anchor.as_ref().is_some_and(gives) && self.hold.lock().is_some()
     }
 
     pub(crate) fn hold(&self) -> Option<HoldId> {
@@ -490,11 +515,16 @@ fn new_source(fs: &Fs, fd: i32, description: &InUse) -> Option<Arc<Source>> {
         report::because(Why::Sleepers);
         return None;
     }
-    let anchor = Anchor::new(fd, description)?;
-    let generation = description.generation.load(Ordering::Relaxed);
-    let hold = fs.map_hold_giving_way(&ctx(), description.ino(), generation).ok()??;
+    // Where no mount is served it stays: the kernel's mapping would show nothing.
+    let anchor = Anchor::new(fd, description)?.or_anew(fs, description);
+    let (ino, generation) = (description.ino(), description.generation.load(Ordering::Relaxed));
+    let hold = if anchor.is_some() {
+        fs.map_hold_giving_way(&ctx(), ino, generation).ok()??
+    } else {
+        fs.map_hold(&ctx(), ino, generation).ok()??
+    };
     let mut source = Source::of(description, hold);
-    source.anchor = Some(anchor);
+    source.anchor = anchor;
     Some(Arc::new(source))
 }
 

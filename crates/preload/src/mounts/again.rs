@@ -74,8 +74,7 @@ impl Mount {
         let device = seen.map_or_else(|| device_of(&self.target), |seen| seen.device);
         // A folder of it may be mounted over it.
         let is_root = seen.is_none_or(|seen| Ino::new(seen.ino) == Ino::ROOT);
-        let is_own =
-            device != 0 && is_root && limits::undisturbed(|| fs.serves_mount(numbers_in(device)));
+        let is_own = is_root && serves(fs, device);
         if is_own {
             // The number and the device were told by one answer.
             self.note(device, seen.map_or(0, |seen| seen.mount));
@@ -124,9 +123,18 @@ pub(crate) fn own_inode(mount: usize, fd: Ret) -> Option<Ino> {
 pub(crate) fn served(fd: i32) -> Option<(usize, Ino)> {
     let seen = facts::look(fd, b"\0", 0).or_else(|| facts::guess(fd, b"\0"))?;
     let mount = with_device(seen.device)?;
-    let fs = fs(mount)?;
-    let is_served = limits::undisturbed(|| fs.serves_mount(numbers_in(seen.device)));
-    is_served.then_some((mount, Ino::new(seen.ino)))
+    serves(fs(mount)?, seen.device).then_some((mount, Ino::new(seen.ino)))
+}
+
+/// The device that a descriptor's file lies on; 0 where that is not known. Nobody is asked for it.
+pub(crate) fn device_by(fd: i32) -> u64 {
+    let seen = facts::look(fd, b"\0", 0).or_else(|| facts::guess(fd, b"\0"));
+    seen.map_or(0, |seen| seen.device)
+}
+
+/// Whether a living client of a pool serves a device, which is there: else its number may be another's.
+pub(crate) fn serves(fs: &Fs, device: u64) -> bool {
+    device != 0 && limits::undisturbed(|| fs.serves_mount(numbers_in(device)))
 }
 
 /// Whether the known mount lies at the mount point. Nobody is asked for it.
