@@ -13,6 +13,8 @@ mod harness;
 use harness::maps_own_pages;
 use harness::replicas::{runs, said};
 
+const LETTERS: &[u8; 20] = b"abcdefghijklmnopqrst";
+
 promises! {
     own_pages_are_taken_apart: maps_own_pages takes_apart;
     replicas_are_taken_apart: runs takes_apart;
@@ -33,6 +35,7 @@ fn what_pieces_lose_is_said_once() {
 }
 
 mod tasks {
+    use super::LETTERS;
     use super::harness::replicas::{PAGE, by_a_child, byte, mapped, publish};
 
     const READS: i32 = libc::PROT_READ;
@@ -56,10 +59,11 @@ mod tasks {
             protect(page, READS);
         }
         for (at, page) in map.chunks_mut(PAGE).enumerate().skip(1).step_by(2) {
-            page[at] = b'a' + (at % 20) as u8;
+            page[at] = LETTERS[at % LETTERS.len()];
             publish(page);
         }
-        let expected = |at: usize| if at.is_multiple_of(2) { 7 } else { b'a' + (at % 20) as u8 };
+        let expected =
+            |at: usize| if at.is_multiple_of(2) { 7 } else { LETTERS[at % LETTERS.len()] };
         for (at, page) in map.chunks_mut(PAGE).enumerate() {
             assert_eq!((page[at], page[(at + 1) % PAGE]), (expected(at), 7));
             unmap(page);

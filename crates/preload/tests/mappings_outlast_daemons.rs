@@ -173,7 +173,10 @@ mod tasks {
     fn store(at: *mut u8) {
         println!("mapped {}", shown(at));
         for turn in (1..).take_while(|_| is_told()) {
-            (0..PAGES).for_each(|page| unsafe { at.add(page * PAGE).write_volatile(turn) });
+            for page in 0..PAGES {
+                let word = unsafe { at.add(page * PAGE) };
+                unsafe { word.write_volatile(turn) };
+            }
             sync(at);
             println!("shown {}", shown(at));
         }

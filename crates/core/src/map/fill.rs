@@ -109,7 +109,7 @@ pub(crate) struct InPlace<'a> {
 
 /// What one does who has a file's own pages mapped when a kernel is to map the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum Yields {
     Gives,
     /// Has the kernel refused, which nobody has asked for yet.
     Fixed,
@@ -152,7 +152,7 @@ impl Fs {
     /// [`Error::Mapped`] where a kernel has it mapped, or is about to; [`Error::ReadOnly`];
     /// [`Error::Invalid`] and [`Error::IsDirectory`] for what is no regular file; [`Error::NoMemory`].
     pub fn map_hold(&self, ctx: &Ctx, ino: Ino, generation: u32) -> Result<Option<HoldId>> {
-        self.hold_pages(ctx, ino, generation, Way::Fixed)
+        self.hold_pages(ctx, ino, generation, Yields::Fixed)
     }
 
     /// As [`Fs::map_hold`], by a caller who gives way: who sees by [`Fs::wait_for_mappings`] and
@@ -166,7 +166,7 @@ impl Fs {
         ino: Ino,
         generation: u32,
     ) -> Result<Option<HoldId>> {
-        self.hold_pages(ctx, ino, generation, Way::Gives)
+        self.hold_pages(ctx, ino, generation, Yields::Gives)
     }
 
     /// As [`Fs::map_hold`], by a caller who shows the file's own pages already and can't give way any more. It is
@@ -175,17 +175,23 @@ impl Fs {
     /// # Errors
     /// As [`Fs::map_hold`]; [`Error::Mapped`] only where a kernel has it mapped.
     pub fn map_hold_staying(&self, ctx: &Ctx, ino: Ino, generation: u32) -> Result<Option<HoldId>> {
-        let hold = self.hold_pages(ctx, ino, generation, Way::Stays)?;
+        let hold = self.hold_pages(ctx, ino, generation, Yields::Stays)?;
         self.arena().next_mappings_turn();
         Ok(hold)
     }
 
-    fn hold_pages(&self, ctx: &Ctx, ino: Ino, generation: u32, way: Way) -> Result<Option<HoldId>> {
+    fn hold_pages(
+        &self,
+        ctx: &Ctx,
+        ino: Ino,
+        generation: u32,
+        yields: Yields,
+    ) -> Result<Option<HoldId>> {
         let call = self.begin(OpKind::Attributes, ctx)?;
         self.take_hold(&call, ino, generation, |locked| {
             regular(locked.kind)?;
             let view = &locked.view;
-            if view.is_mapped() || view.is_wanted() && way != Way::Stays {
+            if view.is_mapped() || view.is_wanted() && yields != Yields::Stays {
                 return Err(Error::Mapped);
             }
             self.flush(&call, locked)?;
@@ -203,7 +209,7 @@ impl Fs {
                 // What the checksum covers is about to change.
                 self.commit(&call, locked, &mut locked.next_state(), Rest::Nothing, || Ok(()))?;
             }
-            locked.view.note_fixed(way != Way::Gives);
+            locked.view.note_fixed(yields != Yields::Gives);
             Ok(())
         })
     }

@@ -105,9 +105,9 @@ impl Fs {
     }
 
     /// Says of a hold of this client's that its file is open for writing, or of one of pages that they may be stored to:
-    /// nobody is to run the file then, and who syncs it writes back its pages. Who has it run says first that a kernel has it mapped, and looks for such holds after that; who writes
-    /// says so here, and looks after that whether it is mapped ([`Fs::is_mapped`]). One of them sees the
-    /// other.
+    /// nobody is to run the file then, and who syncs it writes back its pages. Who has it run says first that a kernel
+    /// has it mapped, and looks for such holds after that; who writes says so here, and looks after that whether it is
+    /// mapped ([`Fs::is_mapped`]). One of them sees the other.
     ///
     /// # Errors
     /// [`Error::BadArena`]: damage.

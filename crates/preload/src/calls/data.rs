@@ -608,8 +608,8 @@ pub(crate) fn sync(args: &Args) -> Served {
     served(&file, done.map(|()| 0).map_err(Into::into))
 }
 
-/// `syncfs(fd)`: what is buffered of the pool's files, or was stored to pages of them; what the kernel has of mapped ones it writes back
-/// itself.
+/// `syncfs(fd)`: what is buffered of the pool's files, or was stored to pages of them; what the kernel has of mapped ones
+/// it writes back itself.
 pub(crate) fn sync_all(args: &Args) -> Served {
     let description = table::get(descriptor(args[0]))?;
     let done = mounts::fs(description.mount())?.sync_all(&ctx());
