@@ -146,6 +146,11 @@ impl Source {
         } else {
             fs.map_hold(&ctx, ino, self.generation)
         }?;
+        self.said_to_store(fs, taken)
+    }
+
+    /// A hold that says what is so of the parts: that they may be stored to.
+    fn said_to_store(&self, fs: &Fs, taken: Option<HoldId>) -> Result<Option<HoldId>, Error> {
         let stores = self.stores.load(Ordering::Relaxed);
         taken.map(|hold| if stores { fs.hold_to_write(hold) } else { Ok(hold) }).transpose()
     }
@@ -189,7 +194,7 @@ impl Source {
     pub(crate) fn stay(&self, fs: &Fs) {
         let mut hold = self.hold.lock();
         if let Some(before) = *hold
-            && let Ok(Some(new)) = self.hold_staying(fs)
+            && let Ok(Some(new)) = self.hold_staying(fs).and_then(|new| self.said_to_store(fs, new))
         {
             *hold = Some(new);
             fs.open_release(&ctx(), before).unwrap_or_default();
