@@ -153,11 +153,11 @@ pub(crate) fn kernel_refuses(fd: i32, description: &InUse) -> bool {
 }
 
 /// Puts the kernel's mappings in the place of all parts of a source; false, and nothing done, where the
-/// kernel has no room for them, or the mount is not served any more.
-pub(crate) fn swap(fs: &Fs, maps: &Maps, source: &Arc<Source>) -> bool {
-    let Some(anchor) = source.anchor.as_ref().filter(|anchor| anchor.is_served(fs)) else {
-        return false;
-    };
+/// kernel has no room for them, or the mount is not served any more, as far as the pool can be asked: not by a child of
+/// fork that could not join it.
+pub(crate) fn swap(fs: Option<&Fs>, maps: &Maps, source: &Arc<Source>) -> bool {
+    let is_served = |anchor: &&Anchor| fs.is_none_or(|fs| anchor.is_served(fs));
+    let Some(anchor) = source.anchor.as_ref().filter(is_served) else { return false };
     let parts = || maps.of_source(source);
     let mut shadows = Vec::new();
     for part in parts() {
@@ -232,7 +232,7 @@ fn give_way(mount: usize) -> bool {
     let mut done = true;
     let mut ended = Vec::new();
     for source in wanted {
-        if swap(fs, &maps, &source) {
+        if swap(Some(fs), &maps, &source) {
             // One that was about to sleep at the first look does so at the second.
             wake_sleepers(fs, &maps, &source);
             flush(fs, &maps, &source);
@@ -259,7 +259,7 @@ pub(crate) fn give_all(mount: usize) -> Vec<Arc<Source>> {
     let (mut given, mut ended) = (Vec::new(), Vec::new());
     let (Some(fs), Some(mut maps)) = (mounts::here(mount), maps::some()) else { return given };
     for source in maps.sources(|source| source.mount == mount && source.can_give_way()) {
-        if swap(fs, &maps, &source) {
+        if swap(Some(fs), &maps, &source) {
             flush(fs, &maps, &source);
             wake_sleepers(fs, &maps, &source);
             source.give_up(fs);

@@ -100,7 +100,7 @@ fn hold_all(maps: &mut Maps) -> (Vec<Part>, Vec<Arc<Source>>) {
         if stays {
             continue;
         }
-        if mounts::fs(source.mount).is_some_and(|fs| giving::swap(fs, maps, &source)) {
+        if giving::swap(mounts::fs(source.mount), maps, &source) {
             ended.extend(maps.forget_given(&source));
             given.push(source);
         } else {
