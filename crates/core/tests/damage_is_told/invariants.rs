@@ -11,14 +11,7 @@ use crate::pools::*;
 fn is_found_and_mended(pm: &Pm, text: &str, effort: repair::Effort) {
     let found = findings(pm);
     assert!(found.iter().any(|what| what.contains(text)), "{text}: {found:?}");
-    let mut help = repair::Help {
-        exec: &Serial,
-        progress: &|_| {},
-        keep: &mut |_| Ok(()),
-        now_ns: 9,
-        owner: (0, 0),
-    };
-    let report = repair::repair(pm, effort, &mut help).unwrap();
+    let report = repaired(pm, effort).unwrap();
     assert_eq!(report.left.findings, [], "{report:?}");
     assert!(
         effort == repair::Effort::Salvage || report.changes.iter().all(|change| !change.is_loss)
@@ -59,14 +52,7 @@ fn of_words_that_name_tables() {
             // Nothing is left to check then, but what a further word shows.
             put(&pm, at.add(8), &u64::to_le_bytes(1 << 40));
         }
-        let mut help = repair::Help {
-            exec: &Serial,
-            progress: &|_| {},
-            keep: &mut |_| Ok(()),
-            now_ns: 9,
-            owner: (0, 0),
-        };
-        let report = repair::repair(&pm, repair::Effort::Safe, &mut help);
+        let report = repaired(&pm, repair::Effort::Safe);
         match report {
             Ok(report) => {
                 assert_eq!(report.left.findings, [], "{level} {bad:#x}: {report:?}");
@@ -118,14 +104,7 @@ fn of_words_that_all_name_one_page() {
 /// A check finds something, and a repair comes to an end.
 fn is_told(pm: &Pm) {
     assert_ne!(findings(pm), [""; 0]);
-    let mut help = repair::Help {
-        exec: &Serial,
-        progress: &|_| {},
-        keep: &mut |_| Ok(()),
-        now_ns: 9,
-        owner: (0, 0),
-    };
-    drop(repair::repair(pm, repair::Effort::Safe, &mut help));
+    drop(repaired(pm, repair::Effort::Safe));
 }
 
 #[test]

@@ -24,14 +24,7 @@ fn write_by_log(pm: Pm) -> (Pm, PmAddr) {
 /// A repair says `text`, and the write is there; returns the pool.
 #[track_caller]
 fn outlives_a_repair((pm, _): (Pm, PmAddr), effort: repair::Effort, text: &str) -> Fs {
-    let mut help = repair::Help {
-        exec: &Serial,
-        progress: &|_| {},
-        keep: &mut |_| Ok(()),
-        now_ns: 9,
-        owner: (0, 0),
-    };
-    let report = repair::repair(&pm, effort, &mut help).unwrap();
+    let report = repaired(&pm, effort).unwrap();
     assert!(report.changes.iter().any(|change| change.what.contains(text)), "{report:?}");
     assert_eq!(report.left.findings, [], "{report:?}");
     let (fs, mut found) = (try_open(pm).unwrap(), [0; 64]);
@@ -84,16 +77,9 @@ fn is_told_where_the_file_has_no_such_place() {
     let told = |what: &str| what.contains("inode 3 redo entry") && what.contains("has none");
     let found = findings(&pm);
     assert!(found.len() == 1 && told(&found[0]), "{found:?}");
-    let mut help = repair::Help {
-        exec: &Serial,
-        progress: &|_| {},
-        keep: &mut |_| Ok(()),
-        now_ns: 9,
-        owner: (0, 0),
-    };
-    let report = repair::repair(&pm, repair::Effort::Safe, &mut help).unwrap();
+    let report = repaired(&pm, repair::Effort::Safe).unwrap();
     assert!(report.needs_salvage.iter().any(|what| told(what)), "{report:?}");
-    let report = repair::repair(&pm, repair::Effort::Salvage, &mut help).unwrap();
+    let report = repaired(&pm, repair::Effort::Salvage).unwrap();
     assert_eq!(report.left.findings, [], "{report:?}");
     let (fs, mut found) = (try_open(pm).unwrap(), [0; 5000]);
     assert_eq!(fs.read(&ctx(), FILE, 0, &mut found).unwrap(), 5000);
