@@ -122,6 +122,7 @@ fn ends_with_a_page(first_lost: u64) {
     is_shut(pm, x, 0o700, "mode 0o706, owner 1:2");
 }
 
+/// The name gives way to the one that the inode has elsewhere, which is all that it has.
 #[test]
 fn of_a_directory_to_which_a_name_comes_back() {
     let fs = try_open(pool()).unwrap();
@@ -130,7 +131,8 @@ fn of_a_directory_to_which_a_name_comes_back() {
     let pm = closed(fs);
     damage_last_entry(&pm, DIR);
     let fs = is_shut(pm, DIR, 0o700, "mode 0o755, owner 1:2");
-    fs.lookup(&ctx(), Node::current(DIR), b"x").unwrap();
+    fs.lookup(&ctx(), Node::ROOT, b"moved").unwrap();
+    assert!(matches!(fs.lookup(&ctx(), Node::current(DIR), b"x"), Err(Error::NotFound)));
 }
 
 #[test]
@@ -172,6 +174,56 @@ fn of_an_older_line_whose_pages_are_anothers() {
     flip(&pm, damaged.add(32), 0);
     let fs = is_shut(pm, FILE, 0o700, "mode 0o755, owner 1:2");
     assert_eq!(fs.getattr(secret).unwrap().uid, 1);
+}
+
+/// A crash that tears a directory's line leaves no name in two directories, since one record has both: the name of the
+/// directory that is torn goes, which is no guess, and nothing shows there what has come to lie in another.
+#[test]
+fn a_torn_directorys_name_gives_way_to_that_of_a_sound_one() {
+    for moved in [&b"x"[..], b"sub"] {
+        for to_is_older in [true, false] {
+            with_a_moved_name(moved, to_is_older);
+        }
+    }
+}
+
+fn with_a_moved_name(moved: &[u8], to_is_older: bool) {
+    let fs = try_open(empty_pool()).unwrap();
+    let make = |parent, name: &[u8], kind| fs.create(&ctx(), parent, name, &new(kind)).unwrap().ino;
+    let dirs = [b"a", b"b"].map(|name| make(Node::ROOT, name, FileKind::Directory));
+    let [from, to] = if to_is_older { [dirs[1], dirs[0]] } else { dirs };
+    make(Node::current(from), b"x", FileKind::File);
+    make(Node::current(from), b"sub", FileKind::Directory);
+    let (from_node, to_node) = (Node::current(from), Node::current(to));
+    fs.rename(&ctx(), from_node, moved, to_node, moved, RenameMode::Replace).unwrap();
+    // Its record is gone by then.
+    for name in [b"1", b"2", b"3", b"4"] {
+        make(Node::ROOT, name, FileKind::File);
+    }
+    let (damaged, _) = newest(fs.pm(), from);
+    let pm = fs.into_pm();
+    flip(&pm, damaged.add(32), 0);
+    let report = repaired(&pm, repair::Effort::Safe).unwrap();
+    assert_eq!(report.left.findings, [], "{report:?}");
+    let fs = try_open(pm).unwrap();
+    fs.lookup(&ctx(), to_node, moved).unwrap();
+    assert!(matches!(fs.lookup(&ctx(), from_node, moved), Err(Error::NotFound)));
+}
+
+/// The same where its attributes are another's by now.
+#[test]
+fn of_an_older_line_whose_attributes_are_refused() {
+    let fs = try_open(pool()).unwrap();
+    set_xattr(&fs, USERS, b"value");
+    set(&fs, FILE, &SetAttr { uid: Some(5), ..SetAttr::default() });
+    let (damaged, line) = newest(fs.pm(), FILE);
+    let bytes = fs.pm().load_line(line.log_tail).unwrap();
+    let (_, entry) = Entry::decode(&bytes, seed().ino(FILE).generation(1)).unwrap();
+    let Entry::Attributes(attributes) = entry else { panic!("{entry:?}") };
+    let pm = fs.into_pm();
+    flip(&pm, attributes.xattr_root.add(12), 0);
+    flip(&pm, damaged.add(32), 0);
+    is_shut(pm, FILE, 0o700, "mode 0o755, owner 1:2");
 }
 
 /// An identity line that is written anew has the owner and mode that the log says, as far as it can be read.

@@ -90,7 +90,7 @@ impl Repair<'_, '_> {
 
     /// Brings names, links and directories in agreement.
     pub(super) fn amend(&mut self, pool: &Pool, all: &mut Gathered) -> Result<()> {
-        let nodes = nodes(all);
+        let nodes = nodes(all, &self.older);
         let mut plan = tree::solve(&nodes);
         self.tell(&plan);
         let mut edits: BTreeMap<Ino, Edit> = BTreeMap::new();
@@ -352,12 +352,13 @@ fn readd(plan: &Plan, nodes: &BTreeMap<Ino, TreeNode>, edits: &mut BTreeMap<Ino,
     }
 }
 
-/// The inodes in use as the decisions see them.
-fn nodes(all: &Gathered) -> BTreeMap<Ino, TreeNode> {
+/// The inodes in use as the decisions see them; `older` are those whose state may be an older one.
+fn nodes(all: &Gathered, older: &BTreeSet<Ino>) -> BTreeMap<Ino, TreeNode> {
     let in_use = all.inodes.values().filter(|inode| inode.is_in_use());
     let node = |inode: &Inode| {
         let (generation, names) = (inode.generation(), inode.names.list.clone());
-        Some((inode.ino, TreeNode { generation, kind: inode.kind()?, names }))
+        let (links, is_older) = (inode.line.nlink, older.contains(&inode.ino));
+        Some((inode.ino, TreeNode { generation, kind: inode.kind()?, links, names, is_older }))
     };
     in_use.filter_map(node).collect()
 }

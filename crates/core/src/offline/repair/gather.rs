@@ -394,6 +394,7 @@ pub(super) fn gather(
     all.inodes = found.into_inner().unwrap_or_else(PoisonError::into_inner);
     all.miss_root(pool);
     all.find_sharing();
+    all.find_older();
     Ok(all)
 }
 
@@ -591,15 +592,23 @@ impl Gathered {
             self.inodes.values().filter(maps).map(|inode| inode.ino).collect();
         let owning = self.inodes.values().filter(has).map(|inode| inode.ino);
         self.entangled = owning.chain(sharing.iter().copied()).collect();
-        for ino in &sharing {
-            let Some(inode) = self.inodes.get_mut(ino) else { continue };
-            if inode.is_torn && inode.damage.is_none() {
-                let found = "one is torn, the other may be an old one: others have its pages";
-                let error = Error::damaged_inode(*ino, "commit lines", inode.place.addr, found);
-                inode.damage = Some(Damage::Doubted(error));
-            }
-        }
         self.sharing = sharing;
+    }
+
+    /// Notes the inodes of which one line is torn, and what the other one names is another's by now: it is an older one
+    /// then, and no crash has torn the newer. Where nothing contradicts it, nobody can tell.
+    fn find_older(&mut self) {
+        let sharing = &self.sharing;
+        for inode in self.inodes.values_mut().filter(|inode| inode.is_torn && inode.is_in_use()) {
+            let why = match &inode.damage {
+                Some(Damage::Xattrs(error)) => error.to_string(),
+                None if sharing.contains(&inode.ino) => "others have its pages".to_owned(),
+                _ => continue,
+            };
+            let found = format!("one is torn, the other may be an old one: {why}");
+            let error = Error::damaged_inode(inode.ino, "commit lines", inode.place.addr, found);
+            inode.damage = Some(Damage::Doubted(error));
+        }
     }
 
     /// The pages that nobody has, but for holes of a slot's file.

@@ -153,11 +153,13 @@ struct Repair<'a, 'h> {
     help: &'a mut Help<'h>,
     /// Where the pieces lay that were kept elsewhere, before anything was stored there.
     kept: BTreeSet<PmAddr>,
+    /// The inodes whose state may be an older one: one of their lines was torn, or they were cut at damage.
+    older: BTreeSet<Ino>,
 }
 
 impl<'a, 'h> Repair<'a, 'h> {
     fn new(pm: &'a Pm, help: &'a mut Help<'h>) -> Self {
-        Self { pm, changes: Vec::new(), help, kept: BTreeSet::new() }
+        Self { pm, changes: Vec::new(), help, kept: BTreeSet::new(), older: BTreeSet::new() }
     }
 }
 
@@ -198,6 +200,8 @@ impl Repair<'_, '_> {
     /// The steps after the copies, each of which leaves a pool that the whole can be run on again.
     fn mend(&mut self, pool: &mut Pool, mut all: Gathered, held: &HeldPages) -> Result<()> {
         all.write_back(self.pm, self.help.exec, self.help.progress);
+        let torn = all.inodes.values().filter(|inode| inode.is_torn);
+        self.older.extend(torn.map(|inode| inode.ino));
         let root = pool.state.saved_root;
         if pool.is_clean() && !root.is_null() {
             // From here on each opening scans, and with damage refuses to write.

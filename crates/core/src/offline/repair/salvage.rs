@@ -179,6 +179,7 @@ impl Repair<'_, '_> {
             inode.place.addr,
             format!("{what}; what it had then, {was}, may be old: {now} now{without}"),
         );
+        self.older.insert(inode.ino);
         writer.commit(inode, &[Entry::Attributes(new)], Flushed::none(), |_| ())
     }
 

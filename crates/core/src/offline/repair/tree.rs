@@ -1,9 +1,10 @@
 //! What is to become of names and link counts, so that every name names an inode in use, every inode
 //! in use has a name, and every directory one parent below the root. Pure: facts in, decisions out.
 //!
-//! A name that can't stay is taken out. What has no name left goes to lost+found. A directory keeps
-//! the first name that is met on the way down from the root; of directories in a circle, which no way
-//! leads to, the one of the lowest number goes to lost+found.
+//! A name that can't stay is taken out; so is one in a directory whose state may be an older one, where
+//! directories of which that is not so have all the names that the inode says it has. What has no name
+//! left goes to lost+found. A directory keeps the first name that is met on the way down from the root;
+//! of directories in a circle, which no way leads to, the one of the lowest number goes to lost+found.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,13 +17,27 @@ use crate::offline::repair::names::Name;
 pub(super) struct TreeNode {
     pub(super) generation: u32,
     pub(super) kind: FileKind,
+    /// As its line says: of a file, how many names it has.
+    pub(super) links: u32,
     /// A directory's names, in order.
     pub(super) names: Vec<Name>,
+    /// Its state may be an older one, and its names such as have gone since.
+    pub(super) is_older: bool,
 }
 
 impl TreeNode {
     fn is_dir(&self) -> bool {
         self.kind == FileKind::Directory
+    }
+
+    /// Whether a name of its number is one of this use of it.
+    fn is_named(&self, name: &Name) -> bool {
+        self.generation == name.generation && self.kind == name.kind
+    }
+
+    /// How many names it has.
+    fn names_max(&self) -> u32 {
+        if self.is_dir() { 1 } else { self.links }
     }
 }
 
@@ -46,6 +61,8 @@ pub(super) struct Plan {
 
 struct Solver<'a> {
     nodes: &'a BTreeMap<Ino, TreeNode>,
+    /// How many names each inode has in directories whose state is no older one.
+    names: BTreeMap<Ino, u32>,
     /// The directory that each directory was reached from.
     parents: BTreeMap<Ino, Ino>,
     plan: Plan,
@@ -53,7 +70,14 @@ struct Solver<'a> {
 
 /// Decides. Every directory's names must be known.
 pub(super) fn solve(nodes: &BTreeMap<Ino, TreeNode>) -> Plan {
-    let mut solver = Solver { nodes, parents: BTreeMap::new(), plan: Plan::default() };
+    let mut names = BTreeMap::new();
+    let sound = nodes.values().filter(|node| !node.is_older);
+    for name in sound.flat_map(|node| &node.names) {
+        if nodes.get(&name.ino).is_some_and(|node| node.is_named(name)) {
+            *names.entry(name.ino).or_default() += 1;
+        }
+    }
+    let mut solver = Solver { nodes, names, parents: BTreeMap::new(), plan: Plan::default() };
     for (ino, node) in nodes {
         solver.plan.links.insert(*ino, if node.is_dir() { 2 } else { 0 });
     }
@@ -121,8 +145,13 @@ impl Solver<'_> {
         let Some(node) = self.nodes.get(&name.ino) else {
             return Some(format!("it names inode {ino}, which is not in use"));
         };
-        if node.generation != name.generation || node.kind != name.kind {
+        if !node.is_named(name) {
             return Some(format!("it names another use of inode {ino}"));
+        }
+        let is_older = self.nodes.get(&dir).is_some_and(|dir| dir.is_older);
+        let elsewhere = self.names.get(&name.ino).copied().unwrap_or(0);
+        if is_older && elsewhere > 0 && elsewhere >= node.names_max() {
+            return Some(format!("inode {ino} has all its names in directories of no older state"));
         }
         let other = self.parents.get(&name.ino).filter(|_| node.is_dir())?;
         Some(if *other == dir {
@@ -144,11 +173,11 @@ mod tests {
     }
 
     fn dir(names: Vec<Name>) -> TreeNode {
-        TreeNode { generation: 1, kind: Directory, names }
+        TreeNode { generation: 1, kind: Directory, links: 2, names, is_older: false }
     }
 
     fn file() -> TreeNode {
-        TreeNode { generation: 1, kind: File, names: vec![] }
+        TreeNode { generation: 1, kind: File, links: 1, names: vec![], is_older: false }
     }
 
     fn solved(nodes: Vec<(u64, TreeNode)>) -> (Vec<u64>, Vec<u64>, Vec<u32>) {
@@ -211,6 +240,37 @@ mod tests {
             (9, file()),
         ];
         assert_eq!(solved(nodes), (vec![17], vec![7], vec![2, 3, 2, 1]));
+    }
+
+    /// Whatever the order in which they are met, and the root's too.
+    #[test]
+    fn names_of_an_older_state_give_way() {
+        let moved =
+            |cookie| vec![name(cookie, "sub", 5, Directory), name(cookie + 1, "f", 6, File)];
+        let older = |names| TreeNode { is_older: true, ..dir(names) };
+        let below = |first, second| {
+            let names = vec![name(16, "a", 2, Directory), name(17, "b", 3, Directory)];
+            vec![(1, dir(names)), (2, first), (3, second), (5, dir(vec![])), (6, file())]
+        };
+        let links = vec![4, 2, 3, 2, 1];
+        let (first, second) = (older(moved(20)), dir(moved(30)));
+        assert_eq!(solved(below(first, second)), (vec![20, 21], vec![], links));
+        let (first, second) = (dir(moved(20)), older(moved(30)));
+        assert_eq!(solved(below(first, second)), (vec![30, 31], vec![], vec![4, 3, 2, 2, 1]));
+        let mut names = moved(20);
+        names.push(name(16, "b", 3, Directory));
+        let nodes = vec![(1, older(names)), (3, dir(moved(30))), (5, dir(vec![])), (6, file())];
+        assert_eq!(solved(nodes), (vec![20, 21], vec![], vec![3, 3, 2, 1]));
+    }
+
+    /// A link more than the others have is one that may be there.
+    #[test]
+    fn names_of_an_older_state_stay_where_the_inode_has_as_many() {
+        let linked = TreeNode { links: 2, ..file() };
+        let older = TreeNode { is_older: true, ..dir(vec![name(20, "f", 6, File)]) };
+        let names = vec![name(16, "a", 2, Directory), name(17, "g", 6, File)];
+        let nodes = vec![(1, dir(names)), (2, older), (6, linked)];
+        assert_eq!(solved(nodes), (vec![], vec![], vec![3, 2, 2]));
     }
 
     #[test]
