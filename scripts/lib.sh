@@ -18,15 +18,20 @@ tally() { # passed|failed|skipped COUNT WHAT
   [ "$1" = passed ] || printf '%s: %s\n' "$1" "$3"
 }
 
-check() { # WHAT COMMAND...: one test, which passes when the command succeeds
-  local what=$1
+check() { # WHAT COMMAND...: one test, which passes when the command succeeds; what it said last tells why not
+  local what=$1 said
   shift
-  if "$@"; then
+  mkdir -p "$target"
+  said=$(mktemp "$target/said.XXXXXX")
+  if "$@" >"$said" 2>&1; then
+    cat "$said"
     tally passed 1 "$what"
     printf 'ok: %s\n' "$what"
   else
-    tally failed 1 "$what"
+    cat "$said"
+    tally failed 1 "$what: $(tail -n 8 "$said" | tr '\n' ' ' | cut -c 1-700)"
   fi
+  rm -f "$said"
 }
 
 refuses() { # COMMAND...: fails with a message and without a panic

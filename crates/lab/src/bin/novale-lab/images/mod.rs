@@ -61,7 +61,7 @@ pub(super) struct Args {
 }
 
 /// No image takes longer than this, but for a hang.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
 /// So often is looked for a signal while no line comes.
 const LOOK: Duration = Duration::from_millis(100);
 /// A worker that died is replaced so often.
