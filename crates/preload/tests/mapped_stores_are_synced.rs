@@ -14,6 +14,7 @@ mod harness;
 use std::fs::{self, File};
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use harness::support::{Scratch, novale, program};
 use harness::{PLACE, is_whole, library, mounted};
@@ -21,6 +22,9 @@ use harness::{PLACE, is_whole, library, mounted};
 const PAGE: usize = 4096;
 const BYTES: usize = 64 * PAGE;
 const LINES: u64 = BYTES as u64 / 64;
+/// What is unmapped in one thread while another one syncs: it takes a while to be written back.
+const RACED_BYTES: usize = 1024 * PAGE;
+const RACES: u64 = 12;
 /// Which of the ways below a task goes.
 const WAY: &str = "NOVALE_TEST_WAY";
 
@@ -49,14 +53,18 @@ fn written(slot: &str) -> u64 {
 
 /// A task that has mapped the file, and is to go a way with it.
 fn begun(scratch: &Scratch, way: &str) -> Child {
+    let mut task = started(scratch, "tasks::stores", way);
+    wait_for(&mut task, "mapped");
+    task
+}
+
+fn started(scratch: &Scratch, name: &str, way: &str) -> Child {
     let mut command = Command::new(program());
     command.env("NOVALE_PRELOAD", library()).env(PLACE, scratch.dir()).env(WAY, way);
     command.args(["run", "--strict", "--map=dax", "--mount", &scratch.dir(), "--"]);
     command.arg(std::env::current_exe().unwrap());
-    command.args(["--exact", "tasks::stores", "--ignored", "--nocapture"]);
-    let mut task = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    wait_for(&mut task, "mapped");
-    task
+    command.args(["--exact", name, "--ignored", "--nocapture"]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap()
 }
 
 fn wait_for(task: &mut Child, said: &str) {
@@ -116,6 +124,29 @@ fn another_program_syncs_what_was_stored() {
     is_whole(&scratch, &slot);
 }
 
+/// A thread unmaps what it has stored, another one syncs the file meanwhile, and stops the program then: what was
+/// stored before is written back by that time, by the one or the other.
+#[test]
+fn a_sync_waits_for_what_another_thread_unmaps() {
+    let Some((scratch, slot)) = mounted("a_sync_waits_for_what") else { return };
+    let mut task = started(&scratch, "tasks::races", "");
+    let (pid, mut few) = (i32::try_from(task.id()).unwrap(), Vec::new());
+    for race in 0..RACES {
+        wait_for(&mut task, "mapped");
+        let before = written(&slot);
+        tell(&mut task);
+        let mut status = 0;
+        assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, libc::WUNTRACED) }, pid);
+        assert!(libc::WIFSTOPPED(status), "{status:#x}");
+        let lines = written(&slot) - before;
+        few.extend((lines < RACED_BYTES as u64 / 64).then_some((race, lines)));
+        assert_eq!(unsafe { libc::kill(pid, libc::SIGCONT) }, 0);
+    }
+    assert!(task.wait().unwrap().success());
+    assert_eq!(few, [], "of {} lines", RACED_BYTES / 64);
+    is_whole(&scratch, &slot);
+}
+
 /// As on tmpfs: as long as a program may store to its pages, whoever has them mapped.
 #[test]
 fn a_program_that_is_stored_to_is_not_run() {
@@ -145,8 +176,17 @@ mod tasks {
     const BOTH: i32 = libc::PROT_READ | libc::PROT_WRITE;
 
     fn map_at(at: *mut libc::c_void, flags: i32, file: Option<&File>) -> *mut libc::c_void {
+        map_bytes(BYTES, at, flags, file)
+    }
+
+    fn map_bytes(
+        bytes: usize,
+        at: *mut libc::c_void,
+        flags: i32,
+        file: Option<&File>,
+    ) -> *mut libc::c_void {
         let fd = file.map_or(-1, AsRawFd::as_raw_fd);
-        let mapped = unsafe { libc::mmap(at, BYTES, BOTH, flags, fd, 0) };
+        let mapped = unsafe { libc::mmap(at, bytes, BOTH, flags, fd, 0) };
         assert_ne!(mapped, libc::MAP_FAILED);
         mapped
     }
@@ -244,5 +284,33 @@ mod tasks {
         say("synced");
         say("closed");
         wait();
+    }
+
+    /// The other thread comes a little later in each race.
+    #[test]
+    #[ignore = "a task of another test"]
+    fn races() {
+        let path = PathBuf::from(std::env::var_os(PLACE).unwrap()).join("raced");
+        fs::write(&path, vec![7; RACED_BYTES]).unwrap();
+        let file = File::options().read(true).write(true).open(&path).unwrap();
+        for race in 0..RACES {
+            let at = map_bytes(RACED_BYTES, std::ptr::null_mut(), libc::MAP_SHARED, Some(&file));
+            say("mapped");
+            wait();
+            unsafe { std::slice::from_raw_parts_mut(at.cast::<u8>(), RACED_BYTES) }.fill(3);
+            let (begun, unmaps) = (AtomicBool::new(false), AtomicBool::new(false));
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    begun.store(true, Ordering::Release);
+                    while !unmaps.load(Ordering::Acquire) {}
+                    (0..race * 2000).for_each(|_| std::hint::spin_loop());
+                    assert_eq!(unsafe { libc::fsync(file.as_raw_fd()) }, 0);
+                    assert_eq!(unsafe { libc::kill(libc::getpid(), libc::SIGSTOP) }, 0);
+                });
+                while !begun.load(Ordering::Acquire) {}
+                unmaps.store(true, Ordering::Release);
+                assert_eq!(unsafe { libc::munmap(at, RACED_BYTES) }, 0);
+            });
+        }
     }
 }

@@ -159,14 +159,16 @@ impl Source {
     /// nobody runs it. False where that can't be said.
     pub(crate) fn to_store(&self) -> bool {
         let mut hold = self.hold.lock();
-        if !self.stores.swap(true, Ordering::Relaxed)
-            && let Some(held) = *hold
-        {
-            let said = mounts::fs(self.mount).and_then(|fs| fs.hold_to_write(held).ok());
-            *hold = said.or(Some(held));
-            self.stores.store(said.is_some(), Ordering::Relaxed);
-            return said.is_some();
+        if self.stores.load(Ordering::Relaxed) {
+            return true;
         }
+        if let Some(held) = *hold {
+            let said = mounts::fs(self.mount).and_then(|fs| fs.hold_to_write(held).ok());
+            let Some(said) = said else { return false };
+            *hold = Some(said);
+        }
+        self.stores.store(true, Ordering::Relaxed);
+        STORED_TO.fetch_add(1, Ordering::Relaxed);
         true
     }
 
@@ -254,6 +256,9 @@ impl Drop for Source {
         if let Some(hold) = self.hold.lock().take() {
             mounts::release(self.mount, hold);
         }
+        if *self.stores.get_mut() {
+            STORED_TO.fetch_sub(1, Ordering::Release);
+        }
     }
 }
 
@@ -330,6 +335,8 @@ impl Deref for Maps {
 }
 
 static MAPS_HERE: Lock<Maps> = Lock::new(Maps(Table::new()));
+/// Sources whose pages may be stored to, or were: until their parts have ended, and what was stored is durable.
+static STORED_TO: AtomicUsize = AtomicUsize::new(0);
 /// How many there are, and of those the replicas, for a look without the lock.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 static REPLICAS: AtomicUsize = AtomicUsize::new(0);
@@ -747,8 +754,11 @@ pub(crate) fn flush(maps: &Maps, range: &Range<u64>) -> bool {
 
 /// Writes back what this process has stored in its mappings of a file.
 pub(crate) fn flush_file(mount: usize, ino: Ino) -> bool {
-    let Some(maps) = some() else { return true };
-    let mut good = true;
+    if STORED_TO.load(Ordering::Acquire) == 0 {
+        return true;
+    }
+    // A thread that has taken parts out has the lock until what was stored there is durable.
+    let (maps, mut good) = (lock(), true);
     for part in maps.parts() {
         // Its access may have been taken away since.
         if part.of.mount == mount && part.of.ino == ino && part.of.is_own() && part.stored {
