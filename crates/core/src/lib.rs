@@ -47,6 +47,7 @@ pub use life::slots::{
 pub use life::wear::{live_wear, saved_wear, was_slot_of};
 pub use map::fill::MappedRun;
 pub use map::hold::HoldId;
+pub use map::stores::stored_behind;
 pub use map::write_back::{BufferUse, WriteBack, WrittenBack};
 pub use novale_policy::{BufferRules, CommitCosts, Form, Mode, Placement, SlotLines, UpdatePolicy};
 pub use offline::check::{CheckReport, Finding, check};

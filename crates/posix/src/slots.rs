@@ -5,6 +5,7 @@
 //! say tells how far that came. Before a slot's header is erased, that of which the pool consists without it
 //! is made durable: the earlier call may have died before its fence.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -177,6 +178,7 @@ fn open(pm: Pm, helpers: &Helpers<'_>) -> Result<Fs> {
 fn closed(paths: &[PathBuf], helpers: &Helpers<'_>) -> Result<Pm> {
     let mut pm = helpers.map(paths)?;
     let info = inspect(&pm)?;
+    let mut stored = BTreeSet::new();
     if let Some(first) = paths.first() {
         let slot = fs::metadata(first).map_err(|source| JoinError::io("slot 0", source))?;
         let arena = ArenaFile::new(info.uuid, &slot)?;
@@ -191,6 +193,7 @@ fn closed(paths: &[PathBuf], helpers: &Helpers<'_>) -> Result<Pm> {
         } else {
             // Clients that were killed have left it, with nothing that the pool lacks. It is found by slot 0, which may
             // be another file soon.
+            stored = arena.stored_behind()?;
             arena.remove()?;
         }
     }
@@ -198,6 +201,7 @@ fn closed(paths: &[PathBuf], helpers: &Helpers<'_>) -> Result<Pm> {
         return Ok(pm);
     }
     let fs = open(pm, helpers)?;
+    fs.sync_left(&Ctx { now_ns: wall_clock_ns(), hint: 0 }, &stored);
     fs.close()?;
     Ok(fs.into_pm())
 }

@@ -16,8 +16,9 @@ use std::io::Read;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use harness::support::{Scratch, novale, program};
+use harness::support::{Scratch, ends, novale, program, signal_daemon};
 use harness::{PLACE, is_whole, library, mounted};
+use rustix::process::Signal;
 
 const PAGE: usize = 4096;
 const BYTES: usize = 64 * PAGE;
@@ -121,6 +122,34 @@ fn another_program_syncs_what_was_stored() {
         few.extend((lines < LINES).then_some((way, lines)));
     }
     assert_eq!(few, [], "of {LINES} lines");
+    is_whole(&scratch, &slot);
+}
+
+/// Nobody settles for them: who opens the pool next does, whoever has taken the dead mount away.
+#[test]
+fn what_was_stored_by_one_who_was_killed_with_all_others_is_synced() {
+    let Some((scratch, slot)) = mounted("killed_with_all_others") else { return };
+    let dir = scratch.dir();
+    let by_novale = || drop(novale(&["umount", &dir]).ok());
+    let by_umount = || {
+        assert!(Command::new("umount").args(["-l", &dir]).status().unwrap().success());
+    };
+    for take_away in [&by_novale as &dyn Fn(), &by_umount] {
+        let mut task = begun(&scratch, "waits");
+        // Recovery writes back what the newest operation may have stored: it is none that has stored pages.
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+        fs::set_permissions(scratch.in_dir("file"), mode).unwrap();
+        tell(&mut task);
+        wait_for(&mut task, "stored");
+        assert!(ends(signal_daemon(&slot, Signal::KILL)));
+        task.kill().unwrap();
+        task.wait().unwrap();
+        take_away();
+        novale(&["mount", "-o", "direct", &slot, &dir]).ok();
+        File::open(scratch.in_dir("file")).unwrap().sync_all().unwrap();
+        // The counters are this mount's.
+        assert!(written(&slot) >= LINES, "{} of {LINES} lines", written(&slot));
+    }
     is_whole(&scratch, &slot);
 }
 

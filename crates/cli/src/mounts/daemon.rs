@@ -390,9 +390,11 @@ fn alone(request: &Request, found: &Found) -> Result<OpenPool> {
     let pm = open()?;
     let bytes = opening.arena_bytes.unwrap_or_else(|| arena_bytes(&found.info));
     check_buffer(request.args.buffer, bytes)?;
+    let stored = arena.stored_behind()?;
     let segment = arena.create(bytes)?;
     let bar = Bar::new();
-    let fs = join::open_in(pm, segment, &opening, &AllCpus, &|progress| bar.show(progress));
+    let fs =
+        join::open_in(pm, (segment, &stored), &opening, &AllCpus, &|progress| bar.show(progress));
     let removed = |_: &JoinError| arena.remove().unwrap_or_default();
     let fs = fs.inspect_err(removed).with_context(|| slots::shown(&found.paths))?;
     let stays = fs.mode_of_writes().is_some() && !opening.fs.read_only;

@@ -105,7 +105,7 @@ fn clear_away(entry: &MountEntry) {
     let Ok(found) = remaining::find(&split_source(&entry.source)) else { return };
     let Ok(_lock) = holder::try_lock(&found.paths) else { return };
     if let Ok(arena) = found.arena()
-        && arena.has_left_behind().is_ok_and(|has_left| !has_left)
+        && arena.is_done_with().is_ok_and(|is_done| is_done)
     {
         arena.remove().unwrap_or_default();
     }

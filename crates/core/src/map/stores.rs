@@ -13,21 +13,43 @@
 //! Crash points. Writing back changes no byte: a crash in the middle leaves more of what was stored, or less.
 //!
 //! Death. A settler that dies between writing back and giving the hold back leaves the hold, and the next one writes
-//! back again.
+//! back again. Where all clients have died nobody settles: who opens the pool next reads their holds in their arena
+//! ([`stored_behind`]), and writes back ([`Fs::sync_left`]) before anybody can sync. One that dies in between, and takes
+//! the next arena along, leaves what nobody knows of any more.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
+use novale_arena::{Arena, ClientInfo};
 use novale_layout::{Ino, PAGE, PmAddr};
 use novale_pm::{Flushed, Purpose};
 
 use crate::base::error::{Error, Result};
 use crate::base::types::{Ctx, SetAttr};
 use crate::fs::Fs;
+use crate::life::attach::is_open;
 use crate::op::call::{Call, OpKind};
 use crate::op::lock::{Locked, regular};
 use crate::seeded::{self, Bug};
+
+/// The files to whose pages clients of `arena` may have stored. Nobody is looked at: the caller knows that none of them
+/// lives, and opens the pool anew.
+#[must_use]
+pub fn stored_behind(arena: &Arena) -> BTreeSet<Ino> {
+    if is_open(arena) { held_to_store(arena, None).unwrap_or_default() } else { BTreeSet::new() }
+}
+
+/// The files to whose pages clients may store, or may have stored as long as they lived, but for one of them.
+fn held_to_store(arena: &Arena, but: Option<ClientInfo>) -> Result<BTreeSet<Ino>> {
+    let mut files = BTreeSet::new();
+    for client in arena.clients().filter(|client| Some(*client) != but) {
+        arena.visit_holds(&client, &mut |_, word| {
+            files.extend(Fs::stored_to(word.load(Ordering::Acquire)));
+        })?;
+    }
+    Ok(files)
+}
 
 impl Fs {
     /// Makes durable what was stored in mapped pages of a file, `pages` from `first` on; in pages that
@@ -90,7 +112,8 @@ impl Fs {
     /// Makes durable what was stored to pages of a file, where a client has a hold by which it may have: another
     /// client, or with `own` this one.
     pub(crate) fn sync_stores(&self, ctx: &Ctx, ino: Ino, own: bool) -> Result<()> {
-        if self.held_to_store(own)?.contains(&ino) {
+        let but = (!own).then(|| self.client.info());
+        if held_to_store(self.arena(), but)?.contains(&ino) {
             self.write_back_held(ctx, ino, true)?;
         }
         Ok(())
@@ -99,7 +122,7 @@ impl Fs {
     /// The same of all files, by any client. Those that others have locked, who may be stopped, come last.
     pub(crate) fn sync_all_stores(&self, ctx: &Ctx) -> Result<()> {
         let (mut all, mut locked) = (Ok(()), Vec::new());
-        for ino in self.held_to_store(true)? {
+        for ino in held_to_store(self.arena(), None)? {
             match self.write_back_held(ctx, ino, false) {
                 Ok(false) => locked.push(ino),
                 written => all = all.and(written.map(drop)),
@@ -111,17 +134,12 @@ impl Fs {
         all
     }
 
-    /// The files to whose pages clients may store, or may have stored as long as they lived: others than this one, or
-    /// with `own` any.
-    fn held_to_store(&self, own: bool) -> Result<BTreeSet<Ino>> {
-        let (arena, me) = (self.arena(), self.client.info());
-        let mut files = BTreeSet::new();
-        for client in arena.clients().filter(|client| own || *client != me) {
-            arena.visit_holds(&client, &mut |_, word| {
-                files.extend(Self::stored_to(word.load(Ordering::Acquire)));
-            })?;
+    /// Writes back what clients of another session may have stored to pages of these files ([`stored_behind`]), as far as
+    /// the files are there and can be read: who syncs the others fails by itself.
+    pub fn sync_left(&self, ctx: &Ctx, files: &BTreeSet<Ino>) {
+        for ino in files {
+            self.write_back_held(ctx, *ino, true).unwrap_or_default();
         }
-        Ok(files)
     }
 
     /// Writes back all pages of a file that was held so. False where somebody has it locked and this does not wait.

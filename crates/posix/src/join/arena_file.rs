@@ -8,6 +8,7 @@
 //! has it: the arena has a dot and a random number after its own then, and who looks for it finds it in a
 //! pass through the folder, as long as that is, by its owner. Only then is the folder read.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::{self, File, Metadata};
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -18,7 +19,9 @@ use std::path::{Path, PathBuf};
 use novale_arena::{Arena, ArenaError, Identity, PidInfo};
 use novale_core::{
     ARENA_ABI, Fs, OpenOptions, has_left_behind, live_clients, mounts_served, stopped_clients,
+    stored_behind,
 };
+use novale_layout::Ino;
 use novale_pm::Pm;
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
@@ -229,6 +232,23 @@ impl ArenaFile {
         Ok(self.usable()?.is_some_and(|arena| has_left_behind(&arena)))
     }
 
+    /// The files to whose pages those who had the pool open may have stored: [`Fs::sync_left`] is for who opens it next,
+    /// for writing. The caller knows that none of them lives.
+    ///
+    /// # Errors
+    /// As [`ArenaFile::live_clients`].
+    pub fn stored_behind(&self) -> Result<BTreeSet<Ino>, JoinError> {
+        Ok(self.usable()?.map(|arena| stored_behind(&arena)).unwrap_or_default())
+    }
+
+    /// Whether nobody needs it who opens the pool next. The caller knows that none of its clients lives.
+    ///
+    /// # Errors
+    /// As [`ArenaFile::live_clients`].
+    pub fn is_done_with(&self) -> Result<bool, JoinError> {
+        Ok(!self.has_left_behind()? && self.stored_behind()?.is_empty())
+    }
+
     /// The arenas with what clients that were all killed had only buffered of a pool with this one's number, where another
     /// file was slot 0: a copy of a pool has its number.
     #[must_use]
@@ -296,7 +316,8 @@ impl ArenaFile {
 /// Removes the caller's arenas in which a client that died says that it serves the mount with a
 /// device number, and in which nobody lives. The caller knows that the mount is dead: that daemon's
 /// pool may have been moved, so that the mount leads to it no more. Those of a pool with a mode, which may have bytes
-/// that the pool does not have, are left to who has its locks: a program may join the dead until then.
+/// that the pool does not have, are left to who has its locks: a program may join the dead until then. So are those that
+/// tell of stores to pages, which who opens the pool next writes back.
 pub fn remove_arenas_of_dead(device: (u32, u32)) {
     for path in list(Path::new(FOLDER), PREFIX.as_bytes()).unwrap_or_default() {
         let Some(pool_uuid) = uuid_in(&path) else { continue };
@@ -306,7 +327,8 @@ pub fn remove_arenas_of_dead(device: (u32, u32)) {
         };
         let served_it = mounts_served(&arena).any(|(_, served)| served.device == device);
         let may_buffer = OpenOptions::of_arena(&arena).mode.is_some();
-        if served_it && live_clients(&arena).is_empty() && !may_buffer {
+        let has_stored = !stored_behind(&arena).is_empty();
+        if served_it && live_clients(&arena).is_empty() && !may_buffer && !has_stored {
             remove_only(&path, &arena).unwrap_or_default();
         }
     }

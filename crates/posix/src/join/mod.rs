@@ -15,16 +15,17 @@ mod arena_file;
 mod error;
 mod slots;
 
+use std::collections::BTreeSet;
 use std::os::fd::{AsRawFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use novale_arena::{Arena, PidInfo, SEGMENT_BYTES_MAX};
 use novale_core::{
-    ComingSlot, Error, Executor, Fs, OpenOptions, PoolInfo, Progress, Served, SlotOpener, emulate,
-    identify_slot, inspect, mount_served,
+    ComingSlot, Ctx, Error, Executor, Fs, OpenOptions, PoolInfo, Progress, Served, SlotOpener,
+    emulate, identify_slot, inspect, mount_served,
 };
-use novale_layout::{MAX_SLOTS, PAGE};
+use novale_layout::{Ino, MAX_SLOTS, PAGE};
 use novale_pm::{Device, Pm, PmError, PmOptions, SlotLock, SlotSpec, unlock_in_children};
 
 pub use arena_file::{ABI, ArenaFile, remove_arenas_of_dead};
@@ -237,9 +238,10 @@ pub fn open(
         let joined = open(&slots, opening, exec, progress)?;
         return Ok(Joined { has_given_up, ..joined });
     }
+    let stored = name.stored_behind()?;
     let arena = name.create(opening.arena_bytes.unwrap_or_else(|| arena_bytes(&info)))?;
     let arena_descriptor = arena.file().map(AsRawFd::as_raw_fd);
-    let fs = open_in(pm, arena, opening, exec, progress).inspect_err(|_| {
+    let fs = open_in(pm, (arena, &stored), opening, exec, progress).inspect_err(|_| {
         name.remove().unwrap_or_default();
     })?;
     fs.set_slot_opener(slot_opener());
@@ -262,13 +264,14 @@ fn join_holders(slots: &[PathBuf]) -> Result<Joined, JoinError> {
     }
 }
 
-/// Opens a pool in its new arena, with the device that it is to be on, and by what its memory costs then.
+/// Opens a pool in its new arena, with the device that it is to be on, and by what its memory costs then. `stored` are
+/// the files of [`ArenaFile::stored_behind`], of the arena before.
 ///
 /// # Errors
 /// Those of [`Fs::open`], and [`JoinError::Device`].
 pub fn open_in(
     mut pm: Pm,
-    arena: Arena,
+    (arena, stored): (Arena, &BTreeSet<Ino>),
     opening: &Opening,
     exec: &dyn Executor,
     progress: &(dyn Fn(Progress) + Sync),
@@ -278,7 +281,9 @@ pub fn open_in(
     }
     let mut options = opening.fs;
     measure_costs(&pm, &mut options);
-    Ok(Fs::open(pm, arena, &options, exec, progress)?)
+    let fs = Fs::open(pm, arena, &options, exec, progress)?;
+    fs.sync_left(&Ctx { now_ns: options.now_ns, hint: 0 }, stored);
+    Ok(fs)
 }
 
 /// How large an arena may become where nothing else is said: a quarter of the pool, in bytes. Memory
