@@ -8,7 +8,7 @@ use crate::base::guard::{self, PathBuffer};
 use crate::base::sys::{Served, fail, sys};
 use crate::calls::attributes::of_descriptor;
 use crate::fds::table::{self, BY_OTHER_MOUNT, DIRECTORY};
-use crate::fds::{kernel, shown};
+use crate::fds::{kernel, quiet, shown};
 use crate::mounts::state::{self, Rights};
 use crate::paths::{Place, W, descriptor, named_descriptor, place, refused};
 
@@ -64,12 +64,13 @@ fn is_known(place: &Place<'_>, attr: &Attr) -> bool {
 }
 
 /// Makes the kernel look at a name that was taken from an inode which it knows: it would keep it by that name, and
-/// its space when the last one is gone.
+/// its space when the last one is gone. It may wait for who has the folder locked, and that one for this process to give
+/// way to its mapping: so this thread is outside, and what the caller knew of the pool is over.
 fn look(dir: u64, path: u64) {
     let mut found = std::mem::MaybeUninit::<libc::statx>::uninit();
     let (flags, mask) = (libc::AT_SYMLINK_NOFOLLOW, libc::STATX_TYPE);
     kernel::take_directory(descriptor(dir));
-    sys!(libc::SYS_statx, dir, path, flags, mask, found.as_mut_ptr());
+    quiet::outside(|| sys!(libc::SYS_statx, dir, path, flags, mask, found.as_mut_ptr()));
 }
 
 /// Makes the kernel look at both names of a rename that was stale to it: where it has a directory at another place
@@ -189,11 +190,14 @@ pub(crate) fn rename(from: (u64, u64), to: (u64, u64), flags: u64) -> Served {
             for (attr, to) in moved.into_iter().filter(|_| is_elsewhere) {
                 attr.inspect(|attr| shown::moved(attr.ino, to.ino));
             }
-            if is_known(&old, &attr) {
-                look(from.0, from.1);
-            }
-            if target.attr.is_some_and(|replaced| is_known(&new, &replaced)) {
-                look(to.0, to.1);
+            let are_known = [
+                is_known(&old, &attr),
+                target.attr.is_some_and(|replaced| is_known(&new, &replaced)),
+            ];
+            for ((dir, path), _) in
+                [from, to].into_iter().zip(are_known).filter(|(_, known)| *known)
+            {
+                look(dir, path);
             }
         }))
     })())

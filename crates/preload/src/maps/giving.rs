@@ -230,7 +230,7 @@ fn give_way(mount: usize) -> bool {
     }
     let Some(mut maps) = maps::some() else { return true };
     let mut done = true;
-    let mut ended = Vec::new();
+    let (mut given, mut ended) = (Vec::new(), Vec::new());
     for source in wanted {
         if swap(Some(fs), &maps, &source) {
             // One that was about to sleep at the first look does so at the second.
@@ -238,8 +238,8 @@ fn give_way(mount: usize) -> bool {
             flush(fs, &maps, &source);
             wake_sleepers(fs, &maps, &source);
             source.give_up(fs);
-            tell_length(&source);
             ended.extend(maps.forget_given(&source));
+            given.push(source);
         } else {
             let has_way = source.has_way(fs);
             if !has_way {
@@ -248,6 +248,8 @@ fn give_way(mount: usize) -> bool {
             done &= !has_way;
         }
     }
+    // The kernel may wait there for a page that it has asked for, until all who have its file mapped have given way.
+    given.iter().for_each(|source| tell_length(source));
     drop(maps);
     drop(ended);
     done
@@ -266,13 +268,13 @@ pub(crate) fn give_all(mount: usize) -> Vec<Arc<Source>> {
             // Nobody has asked for it, so that nobody else says that the kernel maps it. Where others hold it, it is said
             // when they have given way.
             fs.ask_to_map(&ctx(), source.ino).unwrap_or_default();
-            tell_length(&source);
             ended.extend(maps.forget_given(&source));
             given.push(source);
         } else if !source.has_way(fs) {
             source.stay(fs);
         }
     }
+    given.iter().for_each(|source| tell_length(source));
     drop(maps);
     drop(ended);
     given
