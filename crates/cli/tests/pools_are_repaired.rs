@@ -4,8 +4,8 @@
 
 mod support;
 
-use std::fs;
-use std::io::SeekFrom;
+use std::fs::{self, File};
+use std::io::{Seek, SeekFrom, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, lchown, symlink};
 use std::path::Path;
 use std::process::Command;
@@ -107,7 +107,53 @@ fn what_is_given_up_is_kept_first() {
     assert_eq!(fs::metadata(&piece).unwrap().permissions().mode() & 0o777, 0o600);
     assert!(done.out.contains("gives up: damaged pool: inode 1 identity line"), "{}", done.out);
     let at = usize::try_from(ROOT_IDENTITY).unwrap();
-    assert_eq!(fs::read(piece).unwrap(), before[at..at + 256]);
+    assert_eq!(fs::read(&piece).unwrap(), before[at..at + 256]);
+    assert!(novale(&["check", &slot]).ok().contains("no errors"));
+    // The same inode once more, into the same folder: what was cut off is completed, and what is there stays.
+    for (there, named) in [(&before[at..at + 9], ""), (&[1; 256], ".2")] {
+        fs::write(&slot, &before).unwrap();
+        fs::write(&piece, there).unwrap();
+        assert_eq!(novale(&salvage).code, 1);
+        assert_eq!(fs::read(format!("{piece}{named}")).unwrap(), before[at..at + 256]);
+        assert!(fs::read(&piece).unwrap().starts_with(there));
+    }
+}
+
+/// A file goes on from a state whose pages another one has by now, which fills the pool.
+#[test]
+fn a_full_pool_that_needs_copies_says_what_to_do() {
+    let Some(scratch) = Scratch::for_mount("a_full_pool_that_needs_copies") else { return };
+    let (slot, dir, pieces) = (scratch.slot("pool"), scratch.dir(), scratch.slot("pieces"));
+    novale(&["mkfs", "--size", "3M", &slot]).ok();
+    novale(&["mount", "-o", "method=cow", &slot, &dir]).ok();
+    let mut file = File::create(scratch.in_dir("file")).unwrap();
+    let number = file.metadata().unwrap().ino();
+    for _ in 0..2 {
+        file.seek(SeekFrom::Start(0)).unwrap();
+        file.write_all(&[7; 800_000]).unwrap();
+        file.sync_all().unwrap();
+    }
+    drop(file);
+    let mut others = File::create(scratch.in_dir("others")).unwrap();
+    while others.write_all(&[8; 4096]).is_ok() {}
+    drop(others);
+    novale(&["umount", &dir]).ok();
+    let said = novale(&["dump", "--json", &slot, "inode", &number.to_string()]).ok();
+    let inode: serde_json::Value = serde_json::from_str(&said).unwrap();
+    let entries = inode["log"]["pages"][0]["entries"].as_array().unwrap();
+    let last = entries.last().unwrap()["at"].as_str().unwrap();
+    let at = u64::from_str_radix(last.trim_start_matches("0:0x"), 16).unwrap();
+    patch(&slot, SeekFrom::Start(at + 20), b"damage");
+    let before = fs::read(&slot).unwrap();
+    let salvage = ["check", "--repair=salvage", "--yes", "--save", &pieces, &slot];
+    let refused = novale(&salvage);
+    assert_eq!(refused.code, 8, "{}{}", refused.out, refused.err);
+    assert!(refused.err.contains("remove what you can do without"), "{}", refused.err);
+    assert!(fs::read(&slot).unwrap() == before);
+    novale(&["mount", &slot, &dir]).ok();
+    fs::remove_file(scratch.in_dir("others")).unwrap();
+    novale(&["umount", &dir]).ok();
+    assert_eq!(novale(&salvage).code, 1);
     assert!(novale(&["check", &slot]).ok().contains("no errors"));
 }
 

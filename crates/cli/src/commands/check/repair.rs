@@ -2,12 +2,14 @@
 //! and the repair itself.
 
 use std::fs::{DirBuilder, File};
-use std::io::{IsTerminal, Write};
+use std::io::{IsTerminal, Read, Write};
+use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
+use novale_core::Error;
 use novale_core::repair::{Effort, Help, RepairReport, SavedPiece, repair};
 use novale_pm::PmOptions;
 use novale_posix::process_owner;
@@ -97,7 +99,14 @@ fn once(
         now_ns: i64::try_from(now.as_nanos()).unwrap_or(i64::MAX),
         owner: process_owner(),
     };
-    Ok(repair(&pm, effort, &mut help)?)
+    repair(&pm, effort, &mut help).map_err(|error| match error {
+        Error::NoSpace => anyhow!(
+            "{error}: files that have pages of others get copies of their own, for which too few pages are free; mount \
+             the pool, remove what you can do without, and repair it then, or copy all that can be read from a \
+             mount with -o ro"
+        ),
+        other => other.into(),
+    })
 }
 
 fn code(report: &RepairReport, dry_run: bool) -> u8 {
@@ -128,7 +137,8 @@ fn words(what: &str, gives_up: bool) -> String {
     format!("{}: {what}", if gives_up { "gives up" } else { "mends" })
 }
 
-/// Keeps a piece as a file named after its inode and place.
+/// Keeps a piece as a file named after its inode and place. What an earlier repair has kept under that name stays, and the
+/// piece gets a number.
 fn save(dir: &Path, piece: &SavedPiece<'_>) -> Result<()> {
     let own = rustix::process::geteuid().as_raw();
     let shown = || dir.display().to_string();
@@ -147,20 +157,32 @@ fn save(dir: &Path, piece: &SavedPiece<'_>) -> Result<()> {
         );
     }
     let name = format!("inode-{}-slot-{}-{:#x}", piece.ino, piece.at.slot(), piece.at.byte());
-    let path = dir.join(&name);
-    let shown = || path.display().to_string();
-    // Of a call that was cut off it may be there.
-    let flags =
-        OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let mode = Mode::RUSR | Mode::WUSR;
-    let mut file = File::from(openat(&opened, &name, flags, mode).with_context(shown)?);
-    let found = file.metadata().with_context(shown)?;
-    if !found.is_file() || found.uid() != own || found.nlink() > 1 {
-        bail!("{} is no file of an earlier call: name another folder", shown());
+    let names = std::iter::once(name.clone()).chain((2..).map(|number| format!("{name}.{number}")));
+    for name in names {
+        let path = dir.join(&name);
+        if save_as(&opened, &name, piece.bytes).with_context(|| path.display().to_string())? {
+            break;
+        }
     }
-    file.set_len(0).with_context(shown)?;
-    file.write_all(piece.bytes).with_context(shown)?;
-    file.sync_all().with_context(shown)
+    Ok(())
+}
+
+/// Writes a file, durably; false where there is one with other bytes.
+fn save_as(folder: &impl AsFd, name: &str, bytes: &[u8]) -> Result<bool> {
+    let flags =
+        OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let mut file = File::from(openat(folder, name, flags, Mode::RUSR | Mode::WUSR)?);
+    let found = file.metadata()?;
+    if !found.is_file() || found.uid() != rustix::process::geteuid().as_raw() || found.nlink() > 1 {
+        bail!("it is no file of an earlier call: name another folder");
+    }
+    // A call that was cut off has left a part of it.
+    let mut there = Vec::new();
+    (&mut file).take(bytes.len() as u64 + 1).read_to_end(&mut there)?;
+    let Some(rest) = bytes.strip_prefix(there.as_slice()) else { return Ok(false) };
+    file.write_all(rest)?;
+    file.sync_all()?;
+    Ok(true)
 }
 
 fn print(report: RepairReport, dry_run: bool, json: bool) -> Result<()> {
