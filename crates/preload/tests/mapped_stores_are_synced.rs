@@ -30,8 +30,9 @@ const RACES: u64 = 12;
 const WAY: &str = "NOVALE_TEST_WAY";
 
 /// How the one who has stored syncs itself, after what.
-const BY_THE_PROGRAM: [&str; 9] = [
+const BY_THE_PROGRAM: [&str; 10] = [
     "mapped",
+    "mapped twice",
     "unmapped",
     "read only",
     "replaced",
@@ -95,6 +96,8 @@ fn a_program_syncs_what_it_does_not_store_to_any_more() {
         tell(&mut task);
         assert!(task.wait().unwrap().success(), "{way}");
         few.extend((lines < LINES).then_some((way, lines)));
+        // Each page once.
+        assert!(way != "mapped twice" || lines < 2 * LINES, "{lines} of {LINES} lines");
     }
     assert_eq!(few, [], "of {LINES} lines");
     is_whole(&scratch, &slot);
@@ -279,6 +282,10 @@ mod tasks {
         let at = match way.as_str() {
             "child" => std::ptr::null_mut(),
             "half" => map_and_fail(&file),
+            "mapped twice" => {
+                store(map());
+                map()
+            }
             _ => map(),
         };
         say("mapped");
@@ -331,12 +338,16 @@ mod tasks {
             std::thread::scope(|scope| {
                 scope.spawn(|| {
                     begun.store(true, Ordering::Release);
-                    while !unmaps.load(Ordering::Acquire) {}
+                    while !unmaps.load(Ordering::Acquire) {
+                        std::hint::spin_loop();
+                    }
                     (0..race * 2000).for_each(|_| std::hint::spin_loop());
                     assert_eq!(unsafe { libc::fsync(file.as_raw_fd()) }, 0);
                     assert_eq!(unsafe { libc::kill(libc::getpid(), libc::SIGSTOP) }, 0);
                 });
-                while !begun.load(Ordering::Acquire) {}
+                while !begun.load(Ordering::Acquire) {
+                    std::hint::spin_loop();
+                }
                 unmaps.store(true, Ordering::Release);
                 assert_eq!(unsafe { libc::munmap(at, RACED_BYTES) }, 0);
             });

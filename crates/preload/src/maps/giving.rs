@@ -249,7 +249,9 @@ fn give_way(mount: usize) -> bool {
         }
     }
     // The kernel may wait there for a page that it has asked for, until all who have its file mapped have given way.
-    given.iter().for_each(|source| tell_length(source));
+    for source in &given {
+        tell_length(source);
+    }
     drop(maps);
     drop(ended);
     done
@@ -274,7 +276,9 @@ pub(crate) fn give_all(mount: usize) -> Vec<Arc<Source>> {
             source.stay(fs);
         }
     }
-    given.iter().for_each(|source| tell_length(source));
+    for source in &given {
+        tell_length(source);
+    }
     drop(maps);
     drop(ended);
     given

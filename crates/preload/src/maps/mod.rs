@@ -315,6 +315,12 @@ impl Part {
         Some(Self { start: common.start, len, offset, ..self.clone() })
     }
 
+    /// The pages of the file that it lies over.
+    pub(crate) fn pages(&self) -> (&Source, Range<u64>) {
+        let first = self.offset / PAGE;
+        (&self.of, first..first + self.len.div_ceil(PAGE))
+    }
+
     /// What lies in a range of addresses: addresses, and where that is in the file.
     pub(crate) fn within(&self, range: &Range<u64>) -> Option<(Range<u64>, u64)> {
         let common = self.start.max(range.start)..self.end().min(range.end);
@@ -741,15 +747,12 @@ pub(crate) fn map_again(part: &Part, place_at: (u64, i32), len: u64) -> Option<R
 
 /// Writes back what was stored in mapped pages of a range of addresses; false where that fails.
 pub(crate) fn flush(maps: &Maps, range: &Range<u64>) -> bool {
-    let mut good = true;
-    for part in maps.within(range).filter(|part| part.shared && part.of.is_own()) {
-        let Some((common, offset)) = part.within(range) else { continue };
-        let (first, pages) = (offset / PAGE, (common.end - common.start).div_ceil(PAGE));
-        let flush = |fs: &Fs| fs.map_flush(&ctx(), part.of.ino, first, pages).is_ok();
-        let is_good = |fs| !part.of.is_there(fs) || flush(fs);
-        good &= mounts::fs(part.of.mount).is_some_and(is_good);
-    }
-    good
+    let pieces: Vec<Part> = maps
+        .within(range)
+        .filter_map(|part| part.piece(range))
+        .filter(|part| part.shared)
+        .collect();
+    times::write_back(pieces.iter().filter(|part| part.of.is_own()).map(Part::pages))
 }
 
 /// Writes back what this process has stored in its mappings of a file.
@@ -758,14 +761,9 @@ pub(crate) fn flush_file(mount: usize, ino: Ino) -> bool {
         return true;
     }
     // A thread that has taken parts out has the lock until what was stored there is durable.
-    let (maps, mut good) = (lock(), true);
-    for part in maps.parts() {
-        // Its access may have been taken away since.
-        if part.of.mount == mount && part.of.ino == ino && part.of.is_own() && part.stored {
-            good &= flush(&maps, &(part.start..part.end()));
-        }
-    }
-    good
+    let maps = lock();
+    // Their access may have been taken away since.
+    times::note_stores(maps.sources_of((mount, ino)).flat_map(|of| maps.of_source(of)))
 }
 
 /// The process is about to end.

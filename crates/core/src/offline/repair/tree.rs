@@ -62,7 +62,7 @@ pub(super) struct Plan {
 struct Solver<'a> {
     nodes: &'a BTreeMap<Ino, TreeNode>,
     /// How many names each inode has in directories whose state is no older one.
-    names: BTreeMap<Ino, u32>,
+    sound_names: BTreeMap<Ino, u32>,
     /// The directory that each directory was reached from.
     parents: BTreeMap<Ino, Ino>,
     plan: Plan,
@@ -70,14 +70,14 @@ struct Solver<'a> {
 
 /// Decides. Every directory's names must be known.
 pub(super) fn solve(nodes: &BTreeMap<Ino, TreeNode>) -> Plan {
-    let mut names = BTreeMap::new();
+    let mut sound_names = BTreeMap::new();
     let sound = nodes.values().filter(|node| !node.is_older);
     for name in sound.flat_map(|node| &node.names) {
         if nodes.get(&name.ino).is_some_and(|node| node.is_named(name)) {
-            *names.entry(name.ino).or_default() += 1;
+            *sound_names.entry(name.ino).or_default() += 1;
         }
     }
-    let mut solver = Solver { nodes, names, parents: BTreeMap::new(), plan: Plan::default() };
+    let mut solver = Solver { nodes, sound_names, parents: BTreeMap::new(), plan: Plan::default() };
     for (ino, node) in nodes {
         solver.plan.links.insert(*ino, if node.is_dir() { 2 } else { 0 });
     }
@@ -149,7 +149,7 @@ impl Solver<'_> {
             return Some(format!("it names another use of inode {ino}"));
         }
         let is_older = self.nodes.get(&dir).is_some_and(|dir| dir.is_older);
-        let elsewhere = self.names.get(&name.ino).copied().unwrap_or(0);
+        let elsewhere = self.sound_names.get(&name.ino).copied().unwrap_or(0);
         if is_older && elsewhere > 0 && elsewhere >= node.names_max() {
             return Some(format!("inode {ino} has all its names in directories of no older state"));
         }
