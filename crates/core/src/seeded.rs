@@ -244,6 +244,9 @@ pub enum Bug {
     AddedBeforeItsState,
     /// A slot is erased that left the pool by what a process stored that died before its fence.
     ErasedUnconfirmed,
+    /// A data checksum covers the address of the log page that new entries open, and not where the page
+    /// before it ends.
+    PageEndUncovered,
 }
 
 static SWITCH: AtomicU8 = AtomicU8::new(0);

@@ -3,7 +3,7 @@
 use novale_crc::append;
 
 use crate::error::check_crc;
-use crate::{Ino, LayoutError, PmAddr};
+use crate::{Ino, LayoutError, LogLink, PmAddr};
 
 /// The start of a checksum: the CRC32C of the names of what the bytes belong to.
 ///
@@ -111,7 +111,7 @@ impl Crc32c {
 /// The running data checksum of a single-fence commit.
 ///
 /// It covers, from the log's head to its tail, each entry whose `op_seq` is the commit line's: the
-/// address of the log page that it opens, where it opens one; its bytes; the checksum of each page
+/// link to the log page that it opens, where it opens one; its bytes; the checksum of each page
 /// that it maps, so that pages can be summed while they are copied, before the entry is made.
 /// `docs/SPEC.md`, "Data checksum", has the exact order.
 #[derive(Debug, Clone, Copy)]
@@ -140,10 +140,11 @@ impl DataCrc {
         self.bytes(&op_seq.to_le_bytes());
     }
 
-    /// Adds the address of a log page whose first entry comes next.
+    /// Adds the link to a log page whose first entry comes next: of the log's first page its address
+    /// alone.
     #[inline]
-    pub fn page(&mut self, page: PmAddr) {
-        self.bytes(&page.raw().to_le_bytes());
+    pub fn link(&mut self, link: LogLink) {
+        self.bytes(&link.raw().to_le_bytes());
     }
 
     /// Adds an entry's bytes, or an identity line.

@@ -55,7 +55,7 @@ pub use journal::{
     JOURNAL_LINES_MAX, JOURNAL_RECORD_BYTES, JournalKind, JournalLines, JournalRecord,
 };
 pub use kind::FileKind;
-pub use log::{LOG_ENTRY_LINES, LOG_NEXT_OFFSET, LogPageHeader};
+pub use log::{LOG_ENTRY_LINES, LOG_NEXT_OFFSET, LogLink, LogPageHeader};
 pub use name::{NAME_BYTES_MAX, Name};
 pub use number::{
     COOKIE_LIMIT, COOKIE_MIN, FilePage, INO_LIMIT, Ino, SEQ_LIMIT, SEQ_RISE_LIMIT, SESSION_LIMIT,

@@ -18,8 +18,8 @@
 //!
 //! Crash argument. The new pages and, after the head, a certificate (the newest commit's checksum
 //! may cover entries in the window) are fenced. Then one store switches: the commit line with the
-//! new head, or the 8-byte next pointer of the page before the window; either way the log reads the
-//! same before and after it. After that fence the old pages are freed.
+//! new head, or the 8-byte link of the page before the window, whose end stays; either way the log
+//! reads the same before and after it. After that fence the old pages are freed.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -28,7 +28,7 @@ use std::sync::atomic::Ordering;
 use novale_arena::Arena;
 use novale_layout::{
     Attributes, DentryRef, ENTRY_BYTES_MAX, EntryHeader, EntryKind, FileKind, LOG_ENTRY_LINES,
-    LOG_NEXT_OFFSET, LogPageHeader, PAGE, Pair, PmAddr, Seed,
+    LOG_NEXT_OFFSET, LogLink, LogPageHeader, PAGE, Pair, PmAddr, Seed,
 };
 use novale_pm::{Flushed, Purpose};
 
@@ -289,12 +289,12 @@ impl Fs {
         let before = view.gc_cursor();
         let mut at = state.log_head;
         if !before.is_null() {
-            at = log::decode_header(&self.pm.load_line(before)?, id, before)?.next;
+            at = log::decode_header(&self.pm.load_line(before)?, id, before)?.next.next();
         }
         let mut pages = Vec::with_capacity(WINDOW_PAGES_MAX);
         while at != tail_page && pages.len() < WINDOW_PAGES_MAX {
             pages.push(at);
-            at = log::decode_header(&self.pm.load_line(at)?, id, at)?.next;
+            at = log::decode_header(&self.pm.load_line(at)?, id, at)?.next.next();
         }
         Ok((!pages.is_empty()).then_some(Span { before, pages, end: at }))
     }
@@ -308,11 +308,12 @@ impl Fs {
         let mut bytes = [0; 4096];
         for page in &span.pages {
             self.pm.load(*page, &mut bytes)?;
-            let (lines, _) = bytes.as_chunks::<LINE_BYTES>();
+            let used = log::used_bytes(&bytes);
+            let (lines, _) = used.as_chunks::<LINE_BYTES>();
             let (before, mut line) = (live_lines, 1);
             while let Some(Ok(header)) = lines.get(line).map(EntryHeader::peek) {
                 if header.kind == EntryKind::DentryAdd {
-                    let rest = bytes.get(line * LINE_BYTES..).unwrap_or_default();
+                    let rest = used.get(line * LINE_BYTES..).unwrap_or_default();
                     let Ok(dentry) = DentryRef::decode(rest) else { return Ok(false) };
                     let at = page.add((line * LINE_BYTES) as u64);
                     if dir_index::dentry_of(arena, view, dentry.cookie())?
@@ -420,16 +421,8 @@ impl Fs {
         let mut kept = kept.peekable();
         for index in 0..pages {
             let page = page_at(extents, index);
-            let next = if index + 1 == pages { window.end } else { page_at(extents, index + 1) };
-            let header = LogPageHeader {
-                ino: locked.id.ino,
-                generation: locked.id.generation,
-                session: self.session,
-                page_seq: first_seq + index,
-                next,
-            };
             let mut image = Vec::with_capacity(4096);
-            image.extend_from_slice(&header.encode(locked.id.seed.addr(page)));
+            image.extend_from_slice(&[0; LINE_BYTES]);
             while let Some((from, item)) =
                 kept.next_if(|(_, item)| image.len() + item.lines as usize * 64 <= 4096)
             {
@@ -439,9 +432,17 @@ impl Fs {
                 from.append_to(item, locked.id.seed, &mut image);
             }
             tail = page.add((image.len() - LINE_BYTES) as u64);
-            if (image.len() as u64) < PAGE {
-                // A blank line ends the page.
-                image.extend_from_slice(&[0; 64]);
+            let next = if index + 1 == pages { window.end } else { page_at(extents, index + 1) };
+            let is_last = next.is_null();
+            let header = LogPageHeader {
+                ino: locked.id.ino,
+                generation: locked.id.generation,
+                session: self.session,
+                page_seq: first_seq + index,
+                next: if is_last { LogLink::NONE } else { log::link_behind(tail, next) },
+            };
+            if let Some(line) = image.first_chunk_mut() {
+                *line = header.encode(locked.id.seed.addr(page));
             }
             pending = pending.and(self.pm.stream(page, &image, Purpose::Log));
         }
@@ -479,7 +480,10 @@ impl Fs {
         };
         self.pm.fence(pending.and(line)).end();
         self.check_slots(call)?;
-        let word = self.pm.store_u64(before.add(LOG_NEXT_OFFSET), first.raw(), Purpose::Log);
+        // The page before the window ends where it did.
+        let link = log::decode_header(&self.pm.load_line(before)?, &locked.id, before)?.next;
+        let link = link.with_next(first);
+        let word = self.pm.store_u64(before.add(LOG_NEXT_OFFSET), link.raw(), Purpose::Log);
         if seeded::is_on(Bug::SkipNotFenced) {
             drop(word);
         } else {

@@ -589,8 +589,7 @@ impl<'a> Accepted<'a> {
         (self.page_before, self.page, self.is_written) = (self.page, addr, false);
     }
 
-    /// An entry of the line that stands, with the blank lines that end a page: after the tail nothing is
-    /// read.
+    /// An entry of the line that stands, with the link to its page: after the tail nothing is read.
     fn entry(&mut self, at: &Logged<'_>) {
         if at.header.op_seq == self.op_seq && !self.is_written {
             self.is_written = true;
@@ -725,7 +724,7 @@ mod tests {
         let before = pm.counters();
         accepted.page(PmAddr::new(0, 39 * PAGE));
         for _ in 0..50 {
-            let at = Logged { addr: PmAddr::NULL, header, bytes: &[], is_first: false };
+            let at = Logged { addr: PmAddr::NULL, header, bytes: &[], opens: None };
             accepted.entry(&at);
             accepted.map(&at, 0, extent);
         }
@@ -753,7 +752,7 @@ mod tests {
             log: Vec::new(),
         };
         let header = EntryHeader { op_seq: 7, lines: 1, kind: EntryKind::Write };
-        let at = Logged { addr: PmAddr::NULL, header, bytes: &[], is_first: false };
+        let at = Logged { addr: PmAddr::NULL, header, bytes: &[], opens: None };
         let extent = |addr| Extent { addr, pages: 1 };
         let own = Partner::own(partner);
         let pair = Pair { file_page: FilePage::new(0), home, partner: own, word: 1, changed: 1 };

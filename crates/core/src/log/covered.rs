@@ -85,7 +85,7 @@ impl Summing<'_> {
 impl Fold for Summing<'_> {
     fn entry(&mut self, at: &Logged<'_>) -> Result<()> {
         if at.header.op_seq == self.op_seq {
-            log::cover_entry(&mut self.crc, at.addr, at.is_first, at.bytes);
+            log::cover_entry(&mut self.crc, at.opens, at.bytes);
         }
         Ok(())
     }

@@ -1,9 +1,10 @@
 //! Inode logs: linked lists of 4 KB pages, walked from the head to the committed tail and
 //! appended to after it (NOVA 3 and 4.1).
 //!
-//! Nothing after the tail is ever read, so entries may be stored there before their commit. A
-//! blank line ends a page early, where the next entry does not fit. Pages that a log will need
-//! are taken ahead, doubling its length up to a step of 16, and linked only when used.
+//! Nothing after the tail is ever read, so entries may be stored there before their commit. The
+//! word that links a page to the next one says where its entries end, which may be early, where the
+//! next entry did not fit: nothing that is missing before that place passes for the end. Pages that a
+//! log will need are taken ahead, doubling its length up to a step of 16, and linked only when used.
 
 pub(crate) mod coverage;
 pub(crate) mod covered;
@@ -14,7 +15,7 @@ pub(crate) mod replay;
 
 use novale_layout::{
     Crc32c, DataCrc, Entry, EntryHeader, LINE, LINES_PER_PAGE, LOG_NEXT_OFFSET, LayoutError,
-    LogPageHeader, PAGE, PmAddr,
+    LogLink, LogPageHeader, PAGE, PmAddr,
 };
 use novale_pm::{Flushed, Pm, Purpose};
 
@@ -49,8 +50,8 @@ pub(crate) struct Logged<'a> {
     pub(crate) addr: PmAddr,
     pub(crate) header: EntryHeader,
     pub(crate) bytes: &'a [u8],
-    /// Whether it is the first of its page.
-    pub(crate) is_first: bool,
+    /// The link to its page, where it is the first there: of the log's first page its address alone.
+    pub(crate) opens: Option<LogLink>,
 }
 
 impl Logged<'_> {
@@ -98,7 +99,7 @@ pub(crate) fn walk_range(
     until: Until,
     visit: &mut dyn FnMut(Item<'_>) -> Result<()>,
 ) -> Result<u64> {
-    let (mut before, mut page) = (PmAddr::NULL, head);
+    let (mut before, mut page, mut link) = (PmAddr::NULL, head, LogLink::page(head));
     let mut last_seq = None;
     let mut last_op = 0;
     // Most logs are a few lines: clearing a page for each would cost more than reading them.
@@ -107,14 +108,15 @@ pub(crate) fn walk_range(
         if matches!(until, Until::Page(end) if end == page) {
             return Ok(last_seq.unwrap_or(0));
         }
-        let end = match until {
-            Until::Line(tail) if page_of(tail) == page => offset_in_page(tail) + LINE_BYTES,
-            Until::Line(_) | Until::Page(_) => PAGE_BYTES,
+        let tail_end = match until {
+            Until::Line(tail) if page_of(tail) == page => Some(offset_in_page(tail) + LINE_BYTES),
+            Until::Line(_) | Until::Page(_) => None,
         };
-        let bytes = if end <= short.len() {
-            short.get_mut(..end)
+        let len = tail_end.unwrap_or(PAGE_BYTES);
+        let bytes = if len <= short.len() {
+            short.get_mut(..len)
         } else {
-            whole.get_or_insert_with(|| Box::new([0; PAGE_BYTES])).get_mut(..end)
+            whole.get_or_insert_with(|| Box::new([0; PAGE_BYTES])).get_mut(..len)
         };
         let bytes = bytes.unwrap_or_default();
         if page.is_null() {
@@ -138,16 +140,20 @@ pub(crate) fn walk_range(
         }
         last_seq = Some(header.page_seq);
         visit(Item::Page { addr: page, seq: header.page_seq })?;
-        let trusted = matches!(until, Until::Page(_));
-        let reached = walk_page(pm, trusted, bytes, id, page, &mut last_op, visit)?;
-        if end < PAGE_BYTES || matches!(until, Until::Line(tail) if page_of(tail) == page) {
-            if reached != end {
-                let found = format!("entries end at byte {reached}, the tail at {end}");
-                return Err(Error::damaged_inode(id.ino, "log page", page, found));
-            }
+        // A page that an earlier build filled may say nothing of its end: a blank line is there then.
+        let end = tail_end.or(header.next.lines().map(end_of_lines));
+        let entries = bytes.get(..end.unwrap_or(len)).unwrap_or_default();
+        let walk = PageWalk { pm, trusted: matches!(until, Until::Page(_)), id, page, link };
+        let reached = walk.entries(entries, &mut last_op, visit)?;
+        if let Some(end) = end.filter(|end| *end != reached) {
+            let by = if tail_end.is_some() { "tail" } else { "page" };
+            let found = format!("entries end at byte {reached}, the {by} at {end}");
+            return Err(Error::damaged_inode(id.ino, "log page", page, found));
+        }
+        if tail_end.is_some() {
             return Ok(header.page_seq);
         }
-        (before, page) = (page, header.next);
+        (before, page, link) = (page, header.next.next(), header.next);
     }
 }
 
@@ -162,47 +168,73 @@ pub(crate) fn decode_header(bytes: &[u8], id: &LogId, page: PmAddr) -> Result<Lo
         .map_err(|error| Error::damaged_inode(id.ino, "log page", page, error))
 }
 
-/// Visits a page's entries; returns the offset after the last one.
-fn walk_page(
-    pm: &Pm,
-    trusted: bool,
-    bytes: &[u8],
-    id: &LogId,
-    page: PmAddr,
-    last_op: &mut u64,
-    visit: &mut dyn FnMut(Item<'_>) -> Result<()>,
-) -> Result<usize> {
-    let mut at = LINE_BYTES;
-    let mut entry = Entry::NONE;
-    while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
-        let addr = page.add(at as u64);
-        let decoded =
-            if trusted { entry.reread_here(rest) } else { entry.decode_here(rest, id.seed) };
-        let header = match decoded {
-            Ok(decoded) => decoded,
-            Err(LayoutError::Blank) => break,
-            Err(error) => return Err(Error::damaged_inode(id.ino, "log entry", addr, error)),
-        };
-        // A page may hold entries of an earlier use of it by the same log: those are older.
-        if header.op_seq < *last_op {
-            let found = format!("op_seq {} behind {last_op}", header.op_seq);
-            return Err(Error::damaged_inode(id.ino, "log entry", addr, found));
-        }
-        *last_op = header.op_seq;
-        replay::check_extent(pm, id, addr, &entry)?;
-        let len = usize::from(header.lines) * LINE_BYTES;
-        let bytes = rest.get(..len).unwrap_or_default();
-        let is_first = at == LINE_BYTES;
-        visit(Item::Entry(Logged { addr, header, bytes, is_first }, &entry))?;
-        at += len;
-    }
-    Ok(at)
+/// The offset in a page after so many lines of entries.
+fn end_of_lines(lines: u64) -> usize {
+    usize::try_from((lines + 1) * LINE).unwrap_or(PAGE_BYTES)
 }
 
-/// Adds an entry to what a commit covers.
-pub(crate) fn cover_entry(crc: &mut DataCrc, addr: PmAddr, is_first: bool, bytes: &[u8]) {
-    if is_first {
-        crc.page(page_of(addr));
+/// The bytes of a page that was read whole up to where its header says that its entries end.
+pub(crate) fn used_bytes(page: &[u8; PAGE_BYTES]) -> &[u8] {
+    let word = page.get(LOG_NEXT_OFFSET as usize..).and_then(|rest| rest.first_chunk());
+    let link = word.map_or(LogLink::NONE, |word| LogLink::from_raw(u64::from_le_bytes(*word)));
+    page.get(..link.lines().map_or(PAGE_BYTES, end_of_lines)).unwrap_or(page)
+}
+
+/// A page of a log that is walked.
+struct PageWalk<'a> {
+    pm: &'a Pm,
+    /// Its entries' checksums are not looked at.
+    trusted: bool,
+    id: &'a LogId,
+    page: PmAddr,
+    /// What led to it.
+    link: LogLink,
+}
+
+impl PageWalk<'_> {
+    /// Visits its entries; returns the offset after the last one.
+    fn entries(
+        &self,
+        bytes: &[u8],
+        last_op: &mut u64,
+        visit: &mut dyn FnMut(Item<'_>) -> Result<()>,
+    ) -> Result<usize> {
+        let &Self { pm, trusted, id, page, link } = self;
+        let mut at = LINE_BYTES;
+        let mut entry = Entry::NONE;
+        while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
+            let addr = page.add(at as u64);
+            let decoded =
+                if trusted { entry.reread_here(rest) } else { entry.decode_here(rest, id.seed) };
+            let header = match decoded {
+                Ok(decoded) => decoded,
+                // Where the page's end is known the caller sees that it is not here.
+                Err(LayoutError::Blank) => break,
+                Err(error) => return Err(Error::damaged_inode(id.ino, "log entry", addr, error)),
+            };
+            // A page may hold entries of an earlier use of it by the same log: those are older.
+            if header.op_seq < *last_op {
+                let found = format!("op_seq {} behind {last_op}", header.op_seq);
+                return Err(Error::damaged_inode(id.ino, "log entry", addr, found));
+            }
+            *last_op = header.op_seq;
+            replay::check_extent(pm, id, addr, &entry)?;
+            let len = usize::from(header.lines) * LINE_BYTES;
+            let bytes = rest.get(..len).unwrap_or_default();
+            let opens = (at == LINE_BYTES).then_some(link);
+            visit(Item::Entry(Logged { addr, header, bytes, opens }, &entry))?;
+            at += len;
+        }
+        Ok(at)
+    }
+}
+
+/// Adds an entry to what a commit covers, with the whole link to its page where it is the first
+/// there: of a link that a lost operation has left behind an earlier tail the end is another one.
+pub(crate) fn cover_entry(crc: &mut DataCrc, opens: Option<LogLink>, bytes: &[u8]) {
+    if let Some(link) = opens {
+        let page_alone = seeded::is_on(Bug::PageEndUncovered);
+        crc.link(if page_alone { LogLink::page(link.next()) } else { link });
     }
     crc.bytes(bytes);
 }
@@ -236,6 +268,11 @@ fn lines_left(tail: PmAddr) -> u64 {
     if tail.is_null() { 0 } else { LINES_PER_PAGE - 1 - tail.byte() % PAGE / LINE }
 }
 
+/// The link from the page of `tail`, whose entries end there, to `next`.
+pub(crate) fn link_behind(tail: PmAddr, next: PmAddr) -> LogLink {
+    LogLink::new(next, tail.byte() % PAGE / LINE)
+}
+
 /// Visits the pages of a log, in order, by their headers alone.
 pub(crate) fn pages(
     pm: &Pm,
@@ -256,7 +293,7 @@ pub(crate) fn pages(
         if page == page_of(tail) {
             break;
         }
-        page = header.next;
+        page = header.next.next();
     }
     Ok(())
 }
@@ -341,6 +378,8 @@ pub(crate) struct Appender<'a> {
     pages: u64,
     room: LogRoom,
     taken: u64,
+    /// The link to the tail's page, where that is one of this operation's.
+    link: LogLink,
     crc: DataCrc,
     pending: Flushed,
 }
@@ -380,6 +419,7 @@ impl<'a> Appender<'a> {
             pages: view.log_pages(),
             room,
             taken: 0,
+            link: LogLink::NONE,
             crc: DataCrc::new(id.seed, op_seq),
             pending: Flushed::none(),
         }
@@ -396,14 +436,8 @@ impl<'a> Appender<'a> {
         let len = entry.encode(self.op_seq, self.id.seed, &mut bytes);
         let bytes = bytes.get(..len).unwrap_or_default();
         let lines = len as u64 / LINE;
-        let left = lines_left(self.tail);
-        if lines > left {
-            if left > 0 {
-                // What an older page of this log left here may be an entry of it. No checksum tells
-                // that the line is blank, so it is durable before anything is judged.
-                let blank = self.pm.stream(self.tail.add(LINE), &[0; LINE_BYTES], Purpose::Log);
-                self.pm.fence(blank).end();
-            } else if self.taken > 0 {
+        if lines > lines_left(self.tail) {
+            if self.taken > 0 {
                 // The tail's page is one of this operation's: its header, streamed, has the word that
                 // names the next page.
                 self.pm.fence(std::mem::replace(&mut self.pending, Flushed::none())).end();
@@ -411,7 +445,8 @@ impl<'a> Appender<'a> {
             self.link_page();
         }
         let addr = self.tail.add(LINE);
-        cover_entry(&mut self.crc, addr, addr.byte() % PAGE == LINE, bytes);
+        let opens = (addr.byte() % PAGE == LINE).then_some(self.link);
+        cover_entry(&mut self.crc, opens, bytes);
         let stored = if bytes.len() > LINE_BYTES && seeded::is_on(Bug::LongNamesCut) {
             seeded::stream_but_a_line(self.pm, addr, bytes, LINE_BYTES)
         } else {
@@ -429,7 +464,8 @@ impl<'a> Appender<'a> {
         }
     }
 
-    /// Links the next page of the room after the tail's page; the tail moves to its header.
+    /// Links the next page of the room after the tail's page, whose entries end at the tail; the tail
+    /// moves to its header.
     fn link_page(&mut self) {
         let mut index = self.taken;
         let pages = || self.room.grown.iter().flat_map(|grown| grown.pages.iter());
@@ -450,7 +486,7 @@ impl<'a> Appender<'a> {
             generation: self.id.generation,
             session: self.session,
             page_seq: self.page_seq,
-            next: PmAddr::NULL,
+            next: LogLink::NONE,
         };
         let line = header.encode(self.id.seed.addr(page));
         self.pm.expect_stores(page, PAGE);
@@ -458,9 +494,11 @@ impl<'a> Appender<'a> {
         self.also(stored);
         if self.tail.is_null() {
             self.head = page;
+            self.link = LogLink::page(page);
         } else {
+            self.link = link_behind(self.tail, page);
             let next = page_of(self.tail).add(LOG_NEXT_OFFSET);
-            let word = self.pm.store_u64(next, page.raw(), Purpose::Log);
+            let word = self.pm.store_u64(next, self.link.raw(), Purpose::Log);
             let stored = self.pm.write_back(word);
             self.also(stored);
         }

@@ -144,7 +144,7 @@ fn of_pages_that_a_checksum_covers() {
         let mut crc = DataCrc::new(seed().ino(FILE).generation(1), line.op_seq);
         let mut page = [0; 4096];
         if line.log_tail.byte() % PAGE == LINE {
-            crc.page(line.log_head);
+            crc.link(LogLink::page(line.log_head));
         }
         crc.bytes(&pm.load_line(line.log_tail).unwrap());
         for index in 0..u64::from(count) {
@@ -194,8 +194,8 @@ fn of_a_log_page_that_is_behind_itself() {
     let of_page = seed().ino(FILE).generation(1).addr(line.log_head);
     let header = pm.load_line(line.log_head).unwrap();
     let mut header = LogPageHeader::decode(&header, of_page).unwrap();
-    assert!(!header.next.is_null());
-    header.next = line.log_head;
+    assert!(!header.next.next().is_null());
+    header.next = header.next.with_next(line.log_head);
     put(&pm, line.log_head, &header.encode(of_page));
     let said = told(pm);
     assert!(said.contains("inode 3 log page at ") && said.contains("page number"), "{said}");

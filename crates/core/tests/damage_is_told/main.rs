@@ -14,6 +14,7 @@ mod attributes;
 mod dead_clients;
 mod held;
 mod invariants;
+mod log_ends;
 mod older_states;
 mod pools;
 mod redo;

@@ -5,7 +5,7 @@ use fastrand::Rng;
 use novale_layout::{
     COMMIT_OFFSETS, CommitLine, Crc32c, ENTRY_BYTES_MAX, Entry, FileKind, IDENTITY_OFFSET,
     INODE_SIZE, INODES_PER_PAGE, IdentityLine, Ino, JOURNAL_OFFSETS, JOURNAL_RECORD_BYTES,
-    JournalLines, JournalRecord, LOG_NEXT_OFFSET, LogPageHeader, MAX_SLOTS, PAGE,
+    JournalLines, JournalRecord, LOG_NEXT_OFFSET, LogLink, LogPageHeader, MAX_SLOTS, PAGE,
     POOL_STATE_OFFSETS, Partner, PmAddr, PoolState, Redo, SAVED_PAYLOAD_OFFSET, SEQ_LIMIT,
     SIZE_LIMIT, SLOT_HEADER_OFFSET, SLOT_STATE_OFFSETS, SOURCE_BYTES_MAX, SUPERBLOCK_BYTES,
     SavedPageHeader, Seed, SlotHeader, SlotState, Superblock,
@@ -337,7 +337,8 @@ impl Surgeon<'_> {
     fn log_cycle(&self, random: &mut Rng) -> Option<String> {
         let patient = self.patient(random)?;
         let (from, to) = (self.page_of_log(&patient, random)?, self.page_of_log(&patient, random)?);
-        self.put(from.add(LOG_NEXT_OFFSET), &to.raw().to_le_bytes());
+        let link = LogLink::from_raw(self.pm.load_u64(from.add(LOG_NEXT_OFFSET)).ok()?);
+        self.put(from.add(LOG_NEXT_OFFSET), &link.with_next(to).raw().to_le_bytes());
         if random.bool() {
             let seed = patient.seed.generation(patient.generation).addr(to);
             let mut header = LogPageHeader::decode(&self.pm.load_line(to).ok()?, seed).ok()?;
@@ -365,7 +366,9 @@ impl Surgeon<'_> {
         let mut header = LogPageHeader::decode(&self.pm.load_line(page).ok()?, seed).ok()?;
         if random.bool() {
             let next = addr(random, page, self.pages);
-            self.put(page.add(LOG_NEXT_OFFSET), &next.raw().to_le_bytes());
+            // The word says where the page ends, too.
+            let end = if next.is_null() { 0 } else { header.next.raw() % PAGE };
+            self.put(page.add(LOG_NEXT_OFFSET), &(next.raw() ^ end).to_le_bytes());
             return Some(format!("the page behind {page} is {next}"));
         }
         header.page_seq = number(random, header.page_seq);

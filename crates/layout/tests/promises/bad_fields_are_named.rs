@@ -2,9 +2,9 @@
 
 use novale_layout::{
     Attributes, CommitLine, Entry, FileKind, FilePage, IDENTITY_VERSION, IdentityLine, Ino,
-    JournalKind, JournalLines, JournalRecord, LayoutError, LogPageHeader, Name, Pair, PairLine,
-    Partner, PmAddr, PoolState, Redo, Roots, SIZE_LIMIT, SavedPageHeader, SlotHeader, SlotState,
-    Source, Superblock, XattrPageHeader,
+    JournalKind, JournalLines, JournalRecord, LayoutError, LogLink, LogPageHeader, Name, Pair,
+    PairLine, Partner, PmAddr, PoolState, Redo, Roots, SIZE_LIMIT, SavedPageHeader, SlotHeader,
+    SlotState, Source, Superblock, XattrPageHeader,
 };
 
 use crate::structures::{Home, Logged, Structure, documented_crc};
@@ -180,9 +180,16 @@ fn of_the_commit_line() {
 #[test]
 fn of_the_log_page_header() {
     let (ino, generation) = (HOME.ino, HOME.generation);
-    let value = LogPageHeader { ino, generation, session: 1, page_seq: 1, next: PmAddr::NULL };
+    let value = LogPageHeader { ino, generation, session: 1, page_seq: 1, next: LogLink::NONE };
     refuses(&value, 0, &[0; 8], "ino");
     refuses_no_page(&value, 24, "next");
+    // An end without a page, lines that no page has, and a count whose complement is another.
+    refuses(&value, 24, &[0xfc, 0], "next");
+    refuses(&value, 24, &[0xc0, 0x1f], "next");
+    refuses(&value, 24, &[0xfb, 0x10], "next");
+    refuses(&value, 24, &[0x3c, 0x10], "next");
+    let linked = LogPageHeader { next: LogLink::new(PmAddr::new(0, 4096), 60), ..value };
+    assert_eq!(edited(&value, 24, &[0xfc, 0x10]), Ok(linked));
     refuses(&value, 35, &[0x80], "page_seq");
     ignores(&value, 36, 28);
     let long_lived = LogPageHeader { page_seq: 1 << 32 | 1, ..value };

@@ -4,9 +4,9 @@ use std::fmt::Write;
 
 use novale_layout::{
     Attributes, CommitLine, Entry, FileKind, FilePage, IDENTITY_VERSION, IdentityLine, Ino,
-    JournalKind, JournalLines, JournalRecord, LogPageHeader, Name, Pair, PairLine, Partner, PmAddr,
-    PoolState, QuotaLimit, Roots, SavedPageHeader, SlotHeader, SlotState, Source, Superblock,
-    WearLine, XattrExtent, XattrNamespace, XattrPageHeader, XattrRecord, XattrValue,
+    JournalKind, JournalLines, JournalRecord, LogLink, LogPageHeader, Name, Pair, PairLine,
+    Partner, PmAddr, PoolState, QuotaLimit, Roots, SavedPageHeader, SlotHeader, SlotState, Source,
+    Superblock, WearLine, XattrExtent, XattrNamespace, XattrPageHeader, XattrRecord, XattrValue,
 };
 
 use crate::structures::{Home, Logged, Structure};
@@ -201,9 +201,12 @@ fn of_the_log_page_header() {
         generation: HOME.generation,
         session: 9,
         page_seq: 4,
-        next: page(0x12),
+        next: LogLink::page(page(0x12)),
     };
     assert_bytes(&header, &["9a78563412000000070000000900000004000000c7aa75320020010000000003"]);
+    // With where it ends: 60 lines, 0b111100, and 0b000011.
+    let header = LogPageHeader { next: LogLink::new(page(0x12), 60), ..header };
+    assert_bytes(&header, &["9a78563412000000070000000900000004000000c7aa7532fc20010000000003"]);
 }
 
 #[test]

@@ -1,17 +1,17 @@
 //! The data checksum is the one that the document describes.
 
-use novale_layout::{Crc32c, DataCrc, PmAddr, Seed};
+use novale_layout::{Crc32c, DataCrc, LogLink, Seed};
 use proptest::prelude::*;
 
-use crate::structures::{Home, Part, crc32c, home, ino, page};
+use crate::structures::{Home, Part, crc32c, home, ino, link};
 
 const SEED: &[Part] = &[Part::Pool, Part::Ino, Part::Generation];
 
-/// The checksum of one inode's commit of an entry that opens `page`, from the document's words.
-fn documented(home: &Home, op_seq: u64, page: PmAddr, entry: &[u8], data: &[[u8; 64]]) -> u32 {
+/// The checksum of one inode's commit of an entry that opens the page of `link`, from the document's words.
+fn documented(home: &Home, op_seq: u64, link: LogLink, entry: &[u8], data: &[[u8; 64]]) -> u32 {
     let mut bytes = home.names(SEED);
     bytes.extend(op_seq.to_le_bytes());
-    bytes.extend(page.raw().to_le_bytes());
+    bytes.extend(link.raw().to_le_bytes());
     bytes.extend(entry);
     for page in data {
         bytes.extend(crc32c(&page.repeat(64)).to_le_bytes());
@@ -31,21 +31,21 @@ fn page_crc(line: &[u8; 64]) -> u32 {
 proptest! {
     #[test]
     fn of_one_inode(
-        home in home(), op_seq: u64, page in page(), entry: [u8; 32],
+        home in home(), op_seq: u64, link in link(), entry: [u8; 32],
         data in prop::collection::vec(prop::array::uniform(any::<u8>()), 0..3),
     ) {
         let mut crc = DataCrc::new(home.seed(SEED), op_seq);
-        crc.page(page);
+        crc.link(link);
         crc.bytes(&entry);
         for line in &data {
             crc.crc(page_crc(line));
         }
-        prop_assert_eq!(crc.finish(), documented(&home, op_seq, page, &entry, &data));
+        prop_assert_eq!(crc.finish(), documented(&home, op_seq, link, &entry, &data));
     }
 
     #[test]
     fn of_a_record(
-        homes in [home(), home()], number in ino(), op_seqs: [u64; 2], page in page(),
+        homes in [home(), home()], number in ino(), op_seqs: [u64; 2], link in link(),
         entry: [u8; 32], identity: [u8; 32],
     ) {
         let [first, mut second] = homes;
@@ -53,7 +53,7 @@ proptest! {
         second.ino = number;
         // The first inode has an entry, the second none, as one that loses its last name.
         let mut entries = DataCrc::new(first.seed(SEED), op_seqs[0]);
-        entries.page(page);
+        entries.link(link);
         entries.bytes(&entry);
         let nothing = DataCrc::new(second.seed(SEED), op_seqs[1]);
         let mut crc = DataCrc::record(first.seed(&[Part::Pool]));
@@ -68,7 +68,7 @@ proptest! {
         let mut bytes = first.pool.to_vec();
         bytes.extend(first.ino.get().to_le_bytes());
         bytes.extend(op_seqs[0].to_le_bytes());
-        bytes.extend(documented(&first, op_seqs[0], page, &entry, &[]).to_le_bytes());
+        bytes.extend(documented(&first, op_seqs[0], link, &entry, &[]).to_le_bytes());
         bytes.extend(second.ino.get().to_le_bytes());
         bytes.extend(op_seqs[1].to_le_bytes());
         bytes.extend(crc32c(&empty).to_le_bytes());

@@ -5,10 +5,10 @@ use std::ops::Range;
 
 use novale_layout::{
     Attributes, COOKIE_LIMIT, COOKIE_MIN, CommitLine, Entry, FileKind, FilePage, IDENTITY_VERSION,
-    IdentityLine, Ino, JournalKind, JournalLines, JournalRecord, LayoutError, LogPageHeader, Name,
-    Pair, PairLine, Partner, PmAddr, PoolState, REDO_BYTES_MAX, Redo, Roots, SEQ_LIMIT,
-    SESSION_LIMIT, SIZE_LIMIT, SLOT_PAGES_MAX, SLOT_PAGES_MIN, SOURCE_BYTES_MAX, SavedPageHeader,
-    Seed, SlotHeader, SlotState, Source, Superblock, WearLine, XattrPageHeader,
+    IdentityLine, Ino, JournalKind, JournalLines, JournalRecord, LOG_ENTRY_LINES, LayoutError,
+    LogLink, LogPageHeader, Name, Pair, PairLine, Partner, PmAddr, PoolState, REDO_BYTES_MAX, Redo,
+    Roots, SEQ_LIMIT, SESSION_LIMIT, SIZE_LIMIT, SLOT_PAGES_MAX, SLOT_PAGES_MIN, SOURCE_BYTES_MAX,
+    SavedPageHeader, Seed, SlotHeader, SlotState, Source, Superblock, WearLine, XattrPageHeader,
 };
 use proptest::prelude::*;
 
@@ -126,6 +126,16 @@ fn partner() -> BoxedStrategy<Partner> {
 
 pub(crate) fn page() -> BoxedStrategy<PmAddr> {
     (0u8..64, 1u64..1 << 36).prop_map(|(slot, page)| PmAddr::new(slot, page * 4096)).boxed()
+}
+
+pub(crate) fn link() -> BoxedStrategy<LogLink> {
+    let with_end =
+        (page(), 1..=LOG_ENTRY_LINES).prop_map(|(page, lines)| LogLink::new(page, lines));
+    prop_oneof![page().prop_map(LogLink::page), with_end].boxed()
+}
+
+pub(crate) fn link_or_none() -> BoxedStrategy<LogLink> {
+    prop_oneof![1 => Just(LogLink::NONE), 4 => link()].boxed()
 }
 
 pub(crate) fn page_or_null() -> BoxedStrategy<PmAddr> {
@@ -401,7 +411,7 @@ line!(
     20..24,
     24..32,
     |home| {
-        (any::<u32>(), seq(), page_or_null()).prop_map(move |(session, page_seq, next)| Self {
+        (any::<u32>(), seq(), link_or_none()).prop_map(move |(session, page_seq, next)| Self {
             ino: home.ino,
             generation: home.generation,
             session,

@@ -1,12 +1,13 @@
 //! An inode's log, page by page and entry by entry, and what lies after its tail.
 //!
 //! A log that is sound is read as the file system reads it. After what is refused the look goes on,
-//! line by line and by the next pointers as they lie there: what it shows then is raw, and says so.
+//! line by line and by the links as they lie there: what it shows then is raw, and says so.
 
 use std::collections::HashSet;
 
 use novale_layout::{
-    Entry, EntryHeader, LINE, LINES_PER_PAGE, LayoutError, LogPageHeader, PAGE, PmAddr, Structure,
+    Entry, EntryHeader, LINE, LINES_PER_PAGE, LayoutError, LogLink, LogPageHeader, PAGE, PmAddr,
+    Structure,
 };
 
 use crate::inode::state::LogId;
@@ -84,8 +85,8 @@ impl Dump<'_> {
             if let Some(why) = walk.refuse(page) {
                 break why;
             }
-            let until = if page_of(tail) == page { tail } else { last_line(page) };
-            let (shown, next) = walk.page(page, page.add(LINE), until, Some(&mut *replay));
+            let end = (page_of(tail) == page).then_some(tail);
+            let (shown, next) = walk.page(page, page.add(LINE), end, Some(&mut *replay));
             log.pages.extend(shown);
             if page_of(tail) == page {
                 break format!("with the committed tail {tail}");
@@ -120,25 +121,30 @@ impl Walk<'_> {
             .then(|| format!("before its tail: it comes back to page {page}: a circle"))
     }
 
-    /// A page with its entries from one line to another, and where its next pointer leads.
+    /// A page with its entries from a line on, and where its link leads. Of a log they end at `end`, of a
+    /// page that is not the tail's where its header says.
     fn page(
         &mut self,
         page: PmAddr,
         first: PmAddr,
-        last: PmAddr,
+        end: Option<PmAddr>,
         mut replay: Option<&mut ReplayedLog>,
     ) -> (Option<LogPageDump>, PmAddr) {
         let mut bytes = [0; 4096];
         // It was asked for before.
         let _there = self.dump.pm.load(page, &mut bytes);
-        let (header, next) = self.header(page, &bytes);
+        let (header, link) = self.header(page, &bytes);
+        let said = link.lines().filter(|_| replay.is_some()).map(|lines| page.add(lines * LINE));
+        let end = end.or(said);
+        let last = end.unwrap_or_else(|| last_line(page));
         let mut entries = Vec::new();
         let mut at = first;
         while at <= last {
             let offset = usize::try_from(at.byte() % PAGE).unwrap_or(0);
             let rest = bytes.get(offset..).unwrap_or_default();
             let judged = Entry::decode(rest, self.id.seed);
-            if judged == Err(LayoutError::Blank) {
+            // Before the end it is damage, and shown.
+            if judged == Err(LayoutError::Blank) && end.is_none() {
                 if replay.is_some() {
                     break;
                 }
@@ -156,7 +162,7 @@ impl Walk<'_> {
                 } else if let Some(replay) = &mut replay {
                     self.last_op = header.op_seq;
                     let bytes = rest.get(..len).unwrap_or_default();
-                    let at = Logged { addr: at, header: *header, bytes, is_first: at == first };
+                    let at = Logged { addr: at, header: *header, bytes, opens: None };
                     // It takes everything in.
                     let _taken = say(&at, entry, *replay);
                 }
@@ -169,7 +175,7 @@ impl Walk<'_> {
             at = PmAddr::from_raw(at.raw() + step as u64);
         }
         let keeps = self.limits.items > self.left_out_pages();
-        (keeps.then_some(LogPageDump { header, entries }), next)
+        (keeps.then_some(LogPageDump { header, entries }), link.next())
     }
 
     /// Whether one more entry is kept.
@@ -185,11 +191,14 @@ impl Walk<'_> {
         self.seen.len().saturating_sub(1)
     }
 
-    fn header(&mut self, page: PmAddr, bytes: &[u8]) -> (Shown, PmAddr) {
+    fn header(&mut self, page: PmAddr, bytes: &[u8]) -> (Shown, LogLink) {
         let line = bytes.first_chunk::<LINE_BYTES>().copied().unwrap_or([0; LINE_BYTES]);
         let judged = LogPageHeader::decode(&line, self.id.seed.addr(page));
         let mut shown = Shown::new(Structure::LogPage, page, &line, &judged);
-        let next = shown.number("next").map_or(PmAddr::NULL, PmAddr::from_raw);
+        let link = shown.number("next").map_or(LogLink::NONE, LogLink::from_raw);
+        if let Some(lines) = link.lines() {
+            shown.note(format!("followed by {}, its entries end with line {lines}", link.next()));
+        }
         if let Ok(header) = judged {
             if self.last_seq.is_some_and(|last| header.page_seq <= last) {
                 let last = self.last_seq.unwrap_or_default();
@@ -197,7 +206,7 @@ impl Walk<'_> {
             }
             self.last_seq = Some(header.page_seq);
         }
-        (shown, next)
+        (shown, link)
     }
 
     /// What lies after the tail, in its page and in those that its next pointer leads to.
@@ -207,7 +216,7 @@ impl Walk<'_> {
         let mut found = Vec::new();
         let (mut page, mut first) = (page_of(tail), PmAddr::from_raw(tail.raw() + LINE));
         while found.len() <= BEHIND_PAGES_MAX && self.refuse(page).is_none() {
-            let (shown, next) = self.page(page, first, last_line(page), None);
+            let (shown, next) = self.page(page, first, None, None);
             found.extend(shown);
             if next.is_null() || !self.dump.is_page(next) {
                 break;

@@ -8,22 +8,20 @@
 
 use novale_layout::{
     COMMIT_OFFSETS, CommitLine, ENTRY_BYTES_MAX, Entry, FIRST_FREE_PAGE, JOURNAL_OFFSETS,
-    JournalKind, JournalLines, JournalRecord, LINE, LINES_PER_PAGE, LOG_NEXT_OFFSET, LogPageHeader,
-    PAGE, PmAddr,
+    JournalKind, JournalLines, JournalRecord, LINE, LINES_PER_PAGE, LOG_NEXT_OFFSET, LogLink,
+    LogPageHeader, PAGE, PmAddr,
 };
 use novale_pm::{Flushed, Pm, Purpose};
 
 use crate::base::error::{Error, Result};
 use crate::inode::state::LogId;
-use crate::log::page_of;
 use crate::log::redo::Owed;
+use crate::log::{link_behind, page_of};
 use crate::offline::repair::gather::Inode;
 use crate::op::journal::{Journal, lane_pages};
 use crate::pool::Pool;
 use crate::pool::marks::PageMarks;
 use crate::seeded::{self, Bug};
-
-const LINE_BYTES: usize = 64;
 
 /// Writes to a pool that nobody else has open.
 pub(super) struct Writer<'a> {
@@ -169,10 +167,6 @@ impl<'a> Writer<'a> {
             let left = if tail.is_null() { 0 } else { lines_behind(tail) };
             let mut at = if tail.is_null() { tail } else { PmAddr::from_raw(tail.raw() + LINE) };
             if (len as u64) > left * LINE {
-                if left > 0 {
-                    let blank = self.pm.stream(at, &[0; LINE_BYTES], Purpose::Log);
-                    pending = pending.and(blank);
-                }
                 if std::mem::replace(&mut is_page_new, true) {
                     // Its header was streamed, and has the word that names the next page.
                     self.pm.fence(std::mem::replace(&mut pending, Flushed::none())).end();
@@ -201,7 +195,7 @@ impl<'a> Writer<'a> {
             generation: id.generation,
             session: self.session,
             page_seq: inode.page_seq,
-            next: PmAddr::NULL,
+            next: LogLink::NONE,
         };
         let stored = self.pm.stream(page, &header.encode(id.seed.addr(page)), Purpose::Log);
         if line.log_tail.is_null() {
@@ -209,7 +203,8 @@ impl<'a> Writer<'a> {
             return Ok((page, stored));
         }
         let next = page_of(line.log_tail).add(LOG_NEXT_OFFSET);
-        let linked = self.pm.store_u64(next, page.raw(), Purpose::Log);
+        let link = link_behind(line.log_tail, page);
+        let linked = self.pm.store_u64(next, link.raw(), Purpose::Log);
         Ok((page, stored.and(self.pm.write_back(linked))))
     }
 
