@@ -234,6 +234,9 @@ pub enum Bug {
     EmptiedLineCached,
     /// A view says of what kind it is when its load is done.
     LoadMarkedLate,
+    /// A data checksum covers the address of the log page that new entries open, and not where the page
+    /// before it ends.
+    PageEndUncovered,
     /// A page that leaves a slot is named where it goes to before it is durable there.
     MovedPageNamedEarly,
     /// A slot says that it is another before it has all that the other has.
@@ -244,9 +247,6 @@ pub enum Bug {
     AddedBeforeItsState,
     /// A slot is erased that left the pool by what a process stored that died before its fence.
     ErasedUnconfirmed,
-    /// A data checksum covers the address of the log page that new entries open, and not where the page
-    /// before it ends.
-    PageEndUncovered,
 }
 
 static SWITCH: AtomicU8 = AtomicU8::new(0);

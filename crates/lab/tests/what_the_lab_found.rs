@@ -506,10 +506,10 @@ fn a_file_in_many_pieces_is_freed_once_when_its_client_dies_in_the_middle() {
 
 /// A create's dentry did not fit into what was left of a log page, whose last line was to be blank. All
 /// but that line reached the memory. What lay there was a valid entry and not older than the one before
-/// it, as a rejected operation leaves one; no checksum speaks of a blank line, so the create stood,
-/// and the old entry with it.
+/// it, as a rejected operation leaves one; no checksum spoke of a blank line, so the create stood,
+/// and the old entry with it. A page says where it ends since.
 #[test]
-fn a_blank_line_at_the_end_of_a_log_page_is_blank() {
+fn what_lies_behind_the_end_of_a_log_page_is_not_read() {
     let case = parse_replay(include_str!("found/blank_line.txt")).unwrap();
     if let Err(failure) = explore(&case.steps, &case.options) {
         panic!("{failure}");

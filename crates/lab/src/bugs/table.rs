@@ -98,6 +98,7 @@ pub const BUGS: &[SeededBug] = &[
     bug!("collection-resurrects", CollectionResurrects, PowerCut, "DESIGN 6", "collection drops a delete before what it cancels"),
     bug!("no-certificate", NoCertificate, PowerCut, "DESIGN 4, 6", "bytes that a checksum covers change without a certificate: collection skips a page"),
     bug!("skip-not-fenced", SkipNotFenced, PowerCut, "DESIGN 4, 6", "a log page is recycled before the pointer past it is durable"),
+    bug!("page-end-uncovered", PageEndUncovered, PowerCut, "DESIGN 4", "a checksum covers which log page comes next, and not where the page before it ends"),
     bug!("clean-mark-stays", CleanMarkStays, PowerCut, "DESIGN 6", "the clean mark is not cleared before the first store"),
     bug!("moved-pages-stay", MovedPagesStay, PowerCut, "DESIGN 4", "pages that a collapse moves stay mapped where they were"),
     bug!("move-uncovers", MoveUncovers, PowerCut, "DESIGN 4", "collection drops a hole that still cancels"),
