@@ -19,7 +19,7 @@ const SHARED: &[Shared] = &[
     Shared {
         number: ("crates/arena/src/memory/arena.rs", "LAYOUT"),
         of: &["crates/arena/src/"],
-        fingerprint: 0x0229_ddcd_dafb_e769,
+        fingerprint: 0xac39_d709_9315_6c7a,
     },
     Shared {
         number: ("crates/core/src/life/attach.rs", "SHARED"),

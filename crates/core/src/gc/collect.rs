@@ -308,7 +308,8 @@ impl Fs {
         let mut bytes = [0; 4096];
         for page in &span.pages {
             self.pm.load(*page, &mut bytes)?;
-            let used = log::used_bytes(&bytes);
+            let header = log::decode_header(&bytes, &locked.id, *page)?;
+            let used = log::used_bytes(&bytes, header);
             let (lines, _) = used.as_chunks::<LINE_BYTES>();
             let (before, mut line) = (live_lines, 1);
             while let Some(Ok(header)) = lines.get(line).map(EntryHeader::peek) {
@@ -472,6 +473,9 @@ impl Fs {
             let rest = Rest::Durable(self.pm.fence(pending));
             return self.commit(call, locked, &mut next, rest, publish);
         }
+        // The page before the window ends where it did.
+        let header = log::decode_header(&self.pm.load_line(before)?, &locked.id, before)?;
+        let past = header.next.with_next(first);
         let mut state = locked.next_state();
         let line = if seeded::is_on(Bug::NoCertificate) {
             Flushed::none()
@@ -480,10 +484,7 @@ impl Fs {
         };
         self.pm.fence(pending.and(line)).end();
         self.check_slots(call)?;
-        // The page before the window ends where it did.
-        let link = log::decode_header(&self.pm.load_line(before)?, &locked.id, before)?.next;
-        let link = link.with_next(first);
-        let word = self.pm.store_u64(before.add(LOG_NEXT_OFFSET), link.raw(), Purpose::Log);
+        let word = self.pm.store_u64(before.add(LOG_NEXT_OFFSET), past.raw(), Purpose::Log);
         if seeded::is_on(Bug::SkipNotFenced) {
             drop(word);
         } else {

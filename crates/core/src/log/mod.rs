@@ -173,11 +173,9 @@ fn end_of_lines(lines: u64) -> usize {
     usize::try_from((lines + 1) * LINE).unwrap_or(PAGE_BYTES)
 }
 
-/// The bytes of a page that was read whole up to where its header says that its entries end.
-pub(crate) fn used_bytes(page: &[u8; PAGE_BYTES]) -> &[u8] {
-    let word = page.get(LOG_NEXT_OFFSET as usize..).and_then(|rest| rest.first_chunk());
-    let link = word.map_or(LogLink::NONE, |word| LogLink::from_raw(u64::from_le_bytes(*word)));
-    page.get(..link.lines().map_or(PAGE_BYTES, end_of_lines)).unwrap_or(page)
+/// The bytes of a page up to where its header says that its entries end.
+pub(crate) fn used_bytes(page: &[u8; PAGE_BYTES], header: LogPageHeader) -> &[u8] {
+    page.get(..header.next.lines().map_or(PAGE_BYTES, end_of_lines)).unwrap_or(page)
 }
 
 /// A page of a log that is walked.

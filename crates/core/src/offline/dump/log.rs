@@ -195,9 +195,9 @@ impl Walk<'_> {
         let line = bytes.first_chunk::<LINE_BYTES>().copied().unwrap_or([0; LINE_BYTES]);
         let judged = LogPageHeader::decode(&line, self.id.seed.addr(page));
         let mut shown = Shown::new(Structure::LogPage, page, &line, &judged);
-        let link = shown.number("next").map_or(LogLink::NONE, LogLink::from_raw);
-        if let Some(lines) = link.lines() {
-            shown.note(format!("followed by {}, its entries end with line {lines}", link.next()));
+        let leads = shown.number("next").map_or(LogLink::NONE, LogLink::from_raw);
+        if let Some(lines) = leads.lines() {
+            shown.note(format!("followed by {}, its entries end with line {lines}", leads.next()));
         }
         if let Ok(header) = judged {
             if self.last_seq.is_some_and(|last| header.page_seq <= last) {
@@ -206,7 +206,7 @@ impl Walk<'_> {
             }
             self.last_seq = Some(header.page_seq);
         }
-        (shown, link)
+        (shown, leads)
     }
 
     /// What lies after the tail, in its page and in those that its next pointer leads to.

@@ -203,8 +203,8 @@ impl<'a> Writer<'a> {
             return Ok((page, stored));
         }
         let next = page_of(line.log_tail).add(LOG_NEXT_OFFSET);
-        let link = link_behind(line.log_tail, page);
-        let linked = self.pm.store_u64(next, link.raw(), Purpose::Log);
+        let leads = link_behind(line.log_tail, page);
+        let linked = self.pm.store_u64(next, leads.raw(), Purpose::Log);
         Ok((page, stored.and(self.pm.write_back(linked))))
     }
 
