@@ -6,8 +6,9 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LayoutError {
-    /// Every byte is zero: never written, or erased. This is no damage.
-    #[error("blank: every byte is zero")]
+    /// Never written, or erased: every byte is zero, or in a line of an inode every one but for the
+    /// checksum, which is right. This is no damage.
+    #[error("blank: never written, or erased")]
     Blank,
     /// The bytes are torn, damaged, or belong to another pool, inode, generation or place.
     #[error("{structure}: checksum: expected {expected:#010x}, found {found:#010x}")]

@@ -50,6 +50,7 @@ pub use fields::{Field, Structure};
 pub use inode::{
     COMMIT_OFFSETS, CommitLine, IDENTITY_OFFSET, IDENTITY_VERSION, INODE_SIZE, INODES_PER_CHUNK,
     INODES_PER_PAGE, IdentityLine, VOLATILE_OFFSET, VOLATILE_PARENT_OFFSET, VolatileLine,
+    never_written_inodes,
 };
 pub use journal::{
     JOURNAL_LINES_MAX, JOURNAL_RECORD_BYTES, JournalKind, JournalLines, JournalRecord,

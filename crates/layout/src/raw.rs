@@ -1,6 +1,6 @@
 //! Declares raw on-media structures, each field beside its offset; lines that hold none.
 
-/// Whether nothing was ever stored in a line. Asked of each line that is read.
+/// Whether a line is all zeros. Asked of each line that is read.
 #[inline]
 pub(crate) fn is_zero(line: &[u8; 64]) -> bool {
     let (words, _) = line.as_chunks::<8>();

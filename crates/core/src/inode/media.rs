@@ -63,7 +63,7 @@ impl MediaInode {
     }
 
     /// What is wrong with a line that is neither blank nor valid: torn by a crash that recovery has
-    /// not seen yet, or damaged.
+    /// not seen yet, or damaged. Zeros are such a line: one that was never written says so.
     pub(crate) fn torn_line(&self) -> Option<LayoutError> {
         self.torn_lines().into_iter().flatten().next()
     }
@@ -85,7 +85,7 @@ impl MediaInode {
         Some(absurd.to_string())
     }
 
-    /// Never used: both lines are blank.
+    /// Never used: both lines say so.
     pub(crate) fn is_blank(&self) -> bool {
         matches!(&self.lines, [Err(LayoutError::Blank), Err(LayoutError::Blank)])
     }

@@ -11,15 +11,17 @@
 //! and those of a chunk without a lock: a word of its bitmap is emptied by one exchange and filled by
 //! one `and`. Numbers in use are counted by lane.
 //!
-//! Crash argument of new inode pages: they are zeroed and fenced, then 8-byte stores into the table
-//! name them. Before its store a page is free; after it the page holds no inode. A new table (and a
-//! new page of the directory) comes about the same way, from the bottom up.
+//! Crash argument of new inode pages: each gets the lines of inodes that were never written, and a fence,
+//! then 8-byte stores into the table name them. Before its store a page is free; after it the page holds no
+//! inode, and says so: zeros in it are damage. A new table (and a new page of the directory) comes about
+//! the same way, zeroed, from the bottom up.
 
 use std::sync::atomic::{Ordering, fence};
 
 use novale_arena::{Arena, AtomicU64, Class, Off, Op, Radix};
 use novale_layout::{
-    INODE_SIZE, INODES_PER_CHUNK, INODES_PER_PAGE, Ino, MAX_CHUNKS, PAGE, PmAddr, chunk_slot,
+    INODE_SIZE, INODES_PER_CHUNK, INODES_PER_PAGE, Ino, MAX_CHUNKS, PAGE, PmAddr, Seed, chunk_slot,
+    never_written_inodes,
 };
 use novale_pm::{Flushed, Pm, Purpose};
 
@@ -228,19 +230,19 @@ impl Inodes {
         Ok(word.map_or(u64::MAX, |word| word.load(Ordering::Relaxed)))
     }
 
-    /// Takes a free inode number; its page is made where there is none.
-    pub(crate) fn take(&self, env: &PageSource<'_>, pm: &Pm) -> Result<Ino> {
-        match self.take_once(env, pm) {
+    /// Takes a free inode number of the pool with that seed; its page is made where there is none.
+    pub(crate) fn take(&self, env: &PageSource<'_>, pm: &Pm, pool: Seed) -> Result<Ino> {
+        match self.take_once(env, pm, pool) {
             // The last free numbers that have pages may lie in other lanes.
             Err(Error::NoSpace) => {
                 self.drain(env.arena, env.allocator, env.op)?;
-                self.take_once(env, pm)
+                self.take_once(env, pm, pool)
             }
             taken => taken,
         }
     }
 
-    fn take_once(&self, env: &PageSource<'_>, pm: &Pm) -> Result<Ino> {
+    fn take_once(&self, env: &PageSource<'_>, pm: &Pm, pool: Seed) -> Result<Ino> {
         let PageSource { arena, allocator, op, hint } = *env;
         for _ in 0..=MAX_CHUNKS {
             let lane = allocator.lane(arena, op, hint)?;
@@ -258,7 +260,7 @@ impl Inodes {
                 self.grow(env, pm, self.chunk_count(arena)?)?;
                 continue;
             };
-            let made = self.make_pages(env, pm, base);
+            let made = self.make_pages(env, pm, pool, base);
             let lane = allocator.lane(arena, op, hint)?;
             if made.is_ok() && lane.inos().1 == 0 {
                 lane.set_inos(base, free);
@@ -274,7 +276,7 @@ impl Inodes {
 
     /// Makes the pages of the word of 64 numbers that starts with `base`, where they are missing.
     /// The word's free numbers are the caller's, so nobody else makes the same pages.
-    fn make_pages(&self, env: &PageSource<'_>, pm: &Pm, base: u64) -> Result<()> {
+    fn make_pages(&self, env: &PageSource<'_>, pm: &Pm, pool: Seed, base: u64) -> Result<()> {
         let Some(chunk) = self.chunk(env.arena, base / INODES_PER_CHUNK)? else {
             return Err(Error::BadArena(format!("inode {base} of no chunk")));
         };
@@ -285,7 +287,12 @@ impl Inodes {
             return Ok(());
         }
         let health = pm.health();
-        let pages = take_zeroed(env, pm, missing.len() as u64)?;
+        let start = base - base % INODES_PER_CHUNK;
+        let pages = take_filled(env, pm, missing.len() as u64, &|step, at| {
+            let page = usize::try_from(step).ok().and_then(|step| missing.get(step));
+            let first = Ino::new(start + page.map_or(0, |page| page * INODES_PER_PAGE));
+            stream_unwritten(pm, pool, first, at)
+        })?;
         let table = PmAddr::from_raw(chunk.words[TABLE].load(Ordering::Relaxed));
         let mut pending = Flushed::none();
         for (step, page) in (0..).zip(&missing) {
@@ -406,10 +413,12 @@ impl Inodes {
         }
         // Before anything is stored: what media has that the session does not know would not be saved.
         let memory = self.room_for(env.arena, chunk)?;
-        let new = take_zeroed(env, pm, 1 + u64::from(page.is_null())).inspect_err(|_why| {
-            env.arena.free(CHUNK_CLASS, memory[0]);
-            env.arena.free_table(PAGES_WORDS_LOG2, memory[1]);
-        })?;
+        let zero = |_step, at| pm.stream_zero(at, PAGE, Purpose::Inode);
+        let new =
+            take_filled(env, pm, 1 + u64::from(page.is_null()), &zero).inspect_err(|_why| {
+                env.arena.free(CHUNK_CLASS, memory[0]);
+                env.arena.free_table(PAGES_WORDS_LOG2, memory[1]);
+            })?;
         let table = page_at(&new, 0);
         let name = |at: PmAddr, page: PmAddr, pending: Flushed| {
             let word = pm.store_u64(at, page.raw(), Purpose::Inode);
@@ -513,15 +522,24 @@ impl Roomy<'_> {
     }
 }
 
-/// New pages, durably zeroed.
-fn take_zeroed(env: &PageSource<'_>, pm: &Pm, pages: u64) -> Result<Extents> {
+/// Stores a page of inodes of which none was written, in the place of those from `first` on.
+pub(crate) fn stream_unwritten(pm: &Pm, pool: Seed, first: Ino, page: PmAddr) -> Flushed {
+    let seed = |index| pool.ino(Ino::new(first.get() + index));
+    pm.stream(page, &never_written_inodes(seed), Purpose::Inode)
+}
+
+/// New pages, durably filled by `fill`, which gets their numbers from 0 on.
+fn take_filled(
+    env: &PageSource<'_>,
+    pm: &Pm,
+    pages: u64,
+    fill: &dyn Fn(u64, PmAddr) -> Flushed,
+) -> Result<Extents> {
     let PageSource { arena, allocator, op, hint } = *env;
     let health = pm.health();
     let extents = allocator.take_all(arena, op, hint, Wanted::once(pages), Need::Growth)?;
-    let mut pending = Flushed::none();
-    for extent in extents.iter() {
-        pending = pending.and(pm.stream_zero(extent.addr, extent.pages * PAGE, Purpose::Inode));
-    }
+    let pending = (0..pages)
+        .fold(Flushed::none(), |pending, step| pending.and(fill(step, page_at(&extents, step))));
     if seeded::is_on(Bug::PagesNamedEarly) {
         drop(pending);
     } else {
@@ -639,7 +657,7 @@ mod tests {
         is_lost(&fs);
         for hint in 0..4 {
             let call = call(hint);
-            let ino = fs.inodes.take(&fs.env(&call), &fs.pm).unwrap();
+            let ino = fs.inodes.take(&fs.env(&call), &fs.pm, fs.seed).unwrap();
             assert!(!lost.contains(&ino.chunk()), "{ino:?}");
             assert_eq!(fs.inodes.addr(fs.arena(), ino).unwrap().unwrap().slot(), 0);
         }

@@ -2,15 +2,15 @@
 
 use novale_layout::{
     BAD_PAGE_LIST_PAGE, COMMIT_OFFSETS, CommitLine, FIRST_FREE_PAGE, FileKind, IDENTITY_VERSION,
-    INODE_DIRECTORY_PAGE, INODE_SIZE, IdentityLine, Ino, LANE_TABLE_PAGE, MAX_LANES, MAX_SLOTS,
-    PAGE, PmAddr, PoolState, Roots, SLOT_HEADER_OFFSET, SLOT_STATE_OFFSETS, Seed, SlotHeader,
-    SlotState, Superblock, WEAR_PAGE,
+    INODE_DIRECTORY_PAGE, INODE_SIZE, INODES_PER_PAGE, IdentityLine, Ino, LANE_TABLE_PAGE,
+    MAX_LANES, MAX_SLOTS, PAGE, PmAddr, PoolState, Roots, SLOT_HEADER_OFFSET, SLOT_STATE_OFFSETS,
+    Seed, SlotHeader, SlotState, Superblock, WEAR_PAGE,
 };
 use novale_pm::{Pm, Purpose, SlotKind};
 use novale_policy::{Mode, UpdatePolicy};
 
 use crate::base::error::{Error, Result};
-use crate::inode::numbers::INODE_PAGES_AT_ONCE;
+use crate::inode::numbers::{INODE_PAGES_AT_ONCE, stream_unwritten};
 use crate::inode::state::InodePlace;
 use crate::pool::{store_pool_state, store_slot_state};
 
@@ -87,10 +87,14 @@ pub fn mkfs(pm: &Pm, options: &MkfsOptions) -> Result<()> {
     let inodes = table.add(PAGE);
     let fixed = 2 + INODE_PAGES_AT_ONCE;
     let lanes_at = FIRST_FREE_PAGE + fixed;
-    let mut pending = pm.stream_zero(upper, fixed * PAGE, Purpose::Inode);
+    let mut pending = pm.stream_zero(upper, 2 * PAGE, Purpose::Inode);
+    for page in 0..INODE_PAGES_AT_ONCE {
+        let (first, at) = (Ino::new(page * INODES_PER_PAGE), inodes.add(page * PAGE));
+        pending = pending.and(stream_unwritten(pm, seed, first, at));
+    }
     pending = pending.and(write_lanes(pm, options.lanes, &pages, lanes_at));
     let root = InodePlace::new(seed, Ino::ROOT, inodes.add(Ino::ROOT.index() * INODE_SIZE));
-    // Zeroes are streamed; what is stored over them must come after them.
+    // These are streamed; what is stored over them must come after them.
     pm.fence(pending).end();
     let mut pending = write_root(pm, &root, options);
     let word =

@@ -135,7 +135,7 @@ impl Fs {
         if found.is_some() {
             return Err(Error::Exists);
         }
-        let ino = self.inodes.take(&self.env(&call), &self.pm)?;
+        let ino = self.inodes.take(&self.env(&call), &self.pm, self.seed)?;
         let making = Making { name, seen, new, umask };
         let result = self.create_numbered(&call, parent, ino, &making, slot);
         if let Err(why) = &result {

@@ -90,7 +90,7 @@ impl Fs {
         }
         let new = NewInode { rdev: 0, ..*new };
         let call = self.begin(OpKind::Create, ctx)?;
-        let ino = self.inodes.take(&self.env(&call), &self.pm)?;
+        let ino = self.inodes.take(&self.env(&call), &self.pm, self.seed)?;
         let result = self.create_unnamed_numbered(&call, dir, ino, &new, how, slot);
         if let Err(why) = &result {
             self.give_number(&call, ino, why)?;

@@ -42,7 +42,8 @@ impl Standing {
 
     /// Where its torn lines are, that have to be zero, durably, before bytes that its log owes are
     /// stored: a certificate, cut off in its turn, may bring a torn line just what it lacks, and what
-    /// that line says of the bytes in place has then been undone.
+    /// that line says of the bytes in place has then been undone. Zeros are refused as the torn line was,
+    /// so that whoever begins again puts a certificate there, and in a pool closed clean they stay damage.
     pub(crate) fn torn_lines(&self, place: &InodePlace) -> impl Iterator<Item = PmAddr> {
         torn_lines(self.torn, place)
     }

@@ -167,8 +167,9 @@ fn of_pages_that_a_checksum_covers() {
 /// Makes an inode's newest line older by one, and its only one.
 fn set_back(pm: &Pm, ino: Ino) {
     let (newest, _) = newest(pm, ino);
+    let never = CommitLine::never_written(seed().ino(ino));
     let other = COMMIT_OFFSETS.map(|offset| place(pm, ino).add(offset)).into_iter();
-    other.filter(|at| *at != newest).for_each(|at| put(pm, at, &[0; 64]));
+    other.filter(|at| *at != newest).for_each(|at| put(pm, at, &never));
     change_line(pm, ino, |line| line.op_seq -= 1);
 }
 

@@ -21,3 +21,4 @@ mod redo;
 #[path = "../support/stop.rs"]
 mod stop;
 mod the_rest_can_be_read;
+mod zeros;

@@ -5,7 +5,6 @@ use zerocopy::transmute;
 
 use crate::error::check;
 use crate::number::decode_seq;
-use crate::raw::is_zero;
 use crate::{LayoutError, PAGE, PmAddr, SIZE_LIMIT, Seed};
 
 const COMMIT: &str = "commit line";
@@ -123,19 +122,29 @@ impl CommitLine {
         seed.seal(transmute!(raw))
     }
 
+    /// The bytes of a line that was never written: zeros, and the checksum that they have there.
+    #[inline]
+    #[must_use]
+    pub fn never_written(seed: Seed) -> [u8; 64] {
+        seed.seal([0; 64])
+    }
+
     /// Checks bytes that were read back.
     ///
     /// # Errors
-    /// [`LayoutError::Blank`] when all are zero, [`LayoutError::Checksum`] when the line is torn,
-    /// damaged or another inode's, [`LayoutError::Field`] when its addresses make no sense, or a
-    /// number has come to its end.
+    /// [`LayoutError::Blank`] when they are [`CommitLine::never_written`],
+    /// [`LayoutError::Checksum`] when the line is torn, damaged, zeroed or another inode's,
+    /// [`LayoutError::Field`] when its addresses make no sense, or a number has come to its end.
     #[inline]
     pub fn decode(bytes: &[u8; 64], seed: Seed) -> Result<Self, LayoutError> {
-        if is_zero(bytes) {
-            return Err(LayoutError::Blank);
-        }
         let raw: RawCommitLine = transmute!(*bytes);
         seed.check_sealed(bytes, COMMIT)?;
+        if raw.op_seq.get() == 0 {
+            // The checksum is right, so it is that of zeros.
+            let is_blank = bytes.starts_with(&[0; 60]);
+            check(is_blank, COMMIT, "op_seq", "1 to 2^63 - 1", 0)?;
+            return Err(LayoutError::Blank);
+        }
         let head = raw.log_head.get();
         let log_head = PmAddr::decode_page(head & !FLAGS_MASK, COMMIT, "log_head")?;
         let log_tail = PmAddr::from_raw(raw.log_tail.get());

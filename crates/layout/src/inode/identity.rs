@@ -4,13 +4,13 @@ use zerocopy::little_endian::{I64, U16, U32, U64};
 use zerocopy::transmute;
 
 use crate::error::{check, check_crc};
-use crate::raw::is_zero;
 use crate::{FileKind, Ino, LayoutError, PmAddr, Seed};
 
 /// The version of identity lines that this crate writes and reads.
 pub const IDENTITY_VERSION: u16 = 1;
 
 const IDENTITY: &str = "identity line";
+const STATE_NEVER_WRITTEN: u8 = 0;
 const STATE_LIVE: u8 = 1;
 
 raw! {
@@ -92,6 +92,15 @@ impl IdentityLine {
         transmute!(raw)
     }
 
+    /// The bytes of a line that was never written: zeros, and the checksum that they have there.
+    #[must_use]
+    pub fn never_written(seed: Seed) -> [u8; 64] {
+        let mut bytes = [0; 64];
+        let crc = seed.checksum(&bytes[4..]);
+        bytes[..4].copy_from_slice(&crc.to_le_bytes());
+        bytes
+    }
+
     /// The inode number that a line names, unchecked: to ask for its checksum.
     #[inline]
     #[must_use]
@@ -103,14 +112,15 @@ impl IdentityLine {
     /// Checks bytes that were read back.
     ///
     /// # Errors
-    /// [`LayoutError::Blank`] when all are zero, else the first thing that is wrong.
+    /// [`LayoutError::Blank`] when they are [`IdentityLine::never_written`], else the first thing that
+    /// is wrong.
     #[inline]
     pub fn decode(bytes: &[u8; 64], seed: Seed) -> Result<Self, LayoutError> {
-        if is_zero(bytes) {
-            return Err(LayoutError::Blank);
-        }
         let raw: RawIdentityLine = transmute!(*bytes);
         check_crc(IDENTITY, seed.checksum(&bytes[4..]), raw.crc.get())?;
+        if raw.state == STATE_NEVER_WRITTEN && bytes.ends_with(&[0; 60]) {
+            return Err(LayoutError::Blank);
+        }
         let version = raw.version.get();
         check(version == IDENTITY_VERSION, IDENTITY, "version", "1", version.into())?;
         check(raw.state == STATE_LIVE, IDENTITY, "state", "1", raw.state.into())?;

@@ -10,7 +10,7 @@ pub(crate) use {commit::RawCommitLine, identity::RawIdentityLine};
 use zerocopy::little_endian::{I64, U32, U64};
 use zerocopy::transmute;
 
-use crate::{Ino, PAGE};
+use crate::{Ino, PAGE, Seed};
 
 /// Bytes of an inode.
 pub const INODE_SIZE: u64 = 256;
@@ -26,6 +26,20 @@ pub const COMMIT_OFFSETS: [u64; 2] = [64, 128];
 pub const VOLATILE_OFFSET: u64 = 192;
 /// In the volatile line, the hint of a directory's parent.
 pub const VOLATILE_PARENT_OFFSET: u64 = 24;
+
+/// The bytes of a page of inodes of which none was written; `seed_of` tells the seed of the lines of each.
+#[must_use]
+pub fn never_written_inodes(seed_of: impl Fn(u64) -> Seed) -> [u8; PAGE as usize] {
+    let mut page = [0; PAGE as usize];
+    for (index, inode) in (0..).zip(page.chunks_exact_mut(INODE_SIZE as usize)) {
+        let seed = seed_of(index);
+        let [identity, first, second, _volatile] = inode.as_chunks_mut::<64>().0 else { continue };
+        *identity = IdentityLine::never_written(seed);
+        *first = CommitLine::never_written(seed);
+        *second = *first;
+    }
+    page
+}
 
 raw! {
     struct RawVolatileLine, "Volatile line", 64 {

@@ -172,6 +172,8 @@ fn of_the_commit_line() {
     refuses(&value, 16, &PAGE.raw().to_le_bytes(), "log_tail");
     refuses(&value, 8, &[0; 8], "log_tail");
     refuses(&value, 0, &END, "op_seq");
+    // No operation has that number: it says that the line was never written, where all else is zero.
+    refuses(&value, 0, &[0; 8], "op_seq");
     refuses(&value, 24, &END, "size");
     let empty = CommitLine { log_tail: PmAddr::NULL, ..value };
     assert_eq!(edited(&value, 16, &[0; 8]), Ok(empty));

@@ -5,8 +5,9 @@ use std::fmt::Write;
 use novale_layout::{
     Attributes, CommitLine, Entry, FileKind, FilePage, IDENTITY_VERSION, IdentityLine, Ino,
     JournalKind, JournalLines, JournalRecord, LogLink, LogPageHeader, Name, Pair, PairLine,
-    Partner, PmAddr, PoolState, QuotaLimit, Roots, SavedPageHeader, SlotHeader, SlotState, Source,
-    Superblock, WearLine, XattrExtent, XattrNamespace, XattrPageHeader, XattrRecord, XattrValue,
+    Partner, PmAddr, PoolState, QuotaLimit, Roots, SavedPageHeader, Seed, SlotHeader, SlotState,
+    Source, Superblock, WearLine, XattrExtent, XattrNamespace, XattrPageHeader, XattrRecord,
+    XattrValue,
 };
 
 use crate::structures::{Home, Logged, Structure};
@@ -192,6 +193,16 @@ fn of_the_commit_line() {
             "01002a36fe9c9717ffffffffffffffff02000000090000000000000063b0f564",
         ],
     );
+}
+
+#[test]
+fn of_lines_that_were_never_written() {
+    let seed = Seed::pool(&HOME.pool).ino(HOME.ino);
+    let mut line = [0; 64];
+    line[60..].copy_from_slice(&[0xee, 0x68, 0x1b, 0xd4]);
+    assert_eq!(CommitLine::never_written(seed), line);
+    line.rotate_right(60);
+    assert_eq!(IdentityLine::never_written(seed), line);
 }
 
 #[test]

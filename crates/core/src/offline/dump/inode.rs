@@ -171,11 +171,13 @@ impl Dump<'_> {
         let at = line_addr(place.addr, IDENTITY_OFFSET);
         let decode = |line: &[u8; 64]| IdentityLine::decode(line, place.seed);
         let mut lines = vec![self.line(Structure::Identity, at, decode).0];
+        lines.iter_mut().for_each(|identity| self.tell_zeros(identity));
         for offset in COMMIT_OFFSETS {
             let decode = |line: &[u8; 64]| CommitLine::decode(line, place.seed);
             let at = line_addr(place.addr, offset);
             let (mut shown, line) = self.line(Structure::Commit, at, decode);
             shown.notes.extend(line.map(|line| judged.of_line(&line)));
+            self.tell_zeros(&mut shown);
             lines.push(shown);
         }
         let at = line_addr(place.addr, VOLATILE_OFFSET);
@@ -190,6 +192,15 @@ impl Dump<'_> {
         }
         lines.push(shown);
         lines
+    }
+
+    /// One that was never written has a checksum.
+    fn tell_zeros(&self, line: &mut Shown) {
+        if self.pm.load_line(line.at) == Ok([0; 64]) {
+            line.note(
+                "every byte is zero: no line of an inode is stored so, it was cleared or lost",
+            );
+        }
     }
 
     /// The log of what stands, and what it comes to.

@@ -8,12 +8,13 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use novale_layout::{
     Attributes, Entry, FileKind, FilePage, IDENTITY_VERSION, INODES_PER_CHUNK, INODES_PER_PAGE,
-    IdentityLine, Ino, Name as Text, PAGE, PmAddr, WORDS_PER_PAGE,
+    IdentityLine, Ino, Name as Text, PmAddr, WORDS_PER_PAGE,
 };
 use novale_pm::{Flushed, Purpose};
 
 use crate::base::error::{Error, Result};
 use crate::inode::media;
+use crate::inode::numbers::stream_unwritten;
 use crate::inode::state::InodePlace;
 use crate::log::coverage::Mappings;
 use crate::log::pairs::LoggedPairs;
@@ -282,11 +283,11 @@ impl Repair<'_, '_> {
         });
         let (chunk, table, index) = tables.into_iter().next().ok_or(Error::NoSpace)?;
         let page = self.writer(pool, all).take_page()?;
-        self.pm.fence(self.pm.stream_zero(page, PAGE, Purpose::Inode)).end();
-        let word = self.pm.store_u64(table.add(index * 8), page.raw(), Purpose::Inode);
-        self.pm.fence(self.pm.write_back(word)).end();
         // Number 0 is nobody's, and its page is made with the pool.
         let ino = Ino::new(chunk * INODES_PER_CHUNK + index * INODES_PER_PAGE);
+        self.pm.fence(stream_unwritten(self.pm, pool.seed, ino, page)).end();
+        let word = self.pm.store_u64(table.add(index * 8), page.raw(), Purpose::Inode);
+        self.pm.fence(self.pm.write_back(word)).end();
         Ok((ino, InodePlace::new(pool.seed, ino, page)))
     }
 
