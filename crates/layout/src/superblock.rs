@@ -71,11 +71,14 @@ pub enum RoFeature {
     Sources,
     /// Pages of a file may share the page that their second copies lie in: as `Pairs`.
     Slots,
+    /// Lines of inodes that were never written say so, and zeros are damage: another program would make
+    /// pages of inodes that are zeros.
+    Unwritten,
 }
 
 impl RoFeature {
     /// All of them, in the order of their bits.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Xattrs,
         Self::Trees,
         Self::MovedPages,
@@ -84,6 +87,7 @@ impl RoFeature {
         Self::Pairs,
         Self::Sources,
         Self::Slots,
+        Self::Unwritten,
     ];
     /// The bits of all of them.
     pub const KNOWN: u64 = (1 << Self::ALL.len()) - 1;

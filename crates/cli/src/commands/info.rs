@@ -411,6 +411,7 @@ fn features(bits: u64) -> String {
         RoFeature::Pairs => "paired pages".to_owned(),
         RoFeature::Sources => "zero-copy logging".to_owned(),
         RoFeature::Slots => "slots of shared pages".to_owned(),
+        RoFeature::Unwritten => "unwritten inodes".to_owned(),
     });
     let unknown = Some(bits & !RoFeature::KNOWN).filter(|unknown| *unknown != 0);
     let all: Vec<String> =

@@ -3,7 +3,8 @@
 use std::ops::Range;
 
 use novale_layout::{
-    INODE_SIZE, INODES_PER_CHUNK, INODES_PER_PAGE, Ino, LINE, PAGE, PmAddr, Seed, WORDS_PER_PAGE,
+    COMMIT_OFFSETS, CommitLine, IDENTITY_OFFSET, INODE_SIZE, INODES_PER_CHUNK, INODES_PER_PAGE,
+    IdentityLine, Ino, LINE, PAGE, PmAddr, RoFeature, Seed, Superblock, WORDS_PER_PAGE,
     decode_page_word, words_of_line,
 };
 use novale_pm::{Flushed, Pm, Purpose};
@@ -20,6 +21,8 @@ pub(crate) struct Chunks {
     upper: Vec<PmAddr>,
     /// Words that name no page, or one that another word names.
     lost: Vec<Lost>,
+    /// Lines of inodes that were never written are zeros.
+    takes_zeros: bool,
 }
 
 /// One chunk of 8192 inode numbers.
@@ -196,6 +199,38 @@ impl Chunks {
         Ok(())
     }
 
+    /// Takes zeros for lines that were never written, in a pool that has them so.
+    pub(crate) fn of_pool(mut self, superblock: &Superblock) -> Self {
+        self.takes_zeros = superblock.features_ro_compat & RoFeature::Unwritten.bit() == 0;
+        self
+    }
+
+    pub(crate) fn takes_zeros(&self) -> bool {
+        self.takes_zeros
+    }
+
+    /// Makes all lines of zeros lines that say that they were never written, durably. It can be cut off
+    /// anywhere: of each line one unit of 8 bytes changes, and both are blank until the pool says that zeros
+    /// are not.
+    pub(crate) fn say_unwritten(&mut self, pm: &Pm, pool: Seed) -> Result<()> {
+        let all = 0..self.items.len() as u64 * INODES_PER_CHUNK;
+        let mut pending = Flushed::none();
+        for ino in self.placed(all) {
+            let (Some(at), seed) = (self.addr(ino), pool.ino(ino)) else { continue };
+            let [first, second] = COMMIT_OFFSETS;
+            let commit = CommitLine::never_written(seed);
+            let identity = IdentityLine::never_written(seed);
+            for (offset, line) in [(IDENTITY_OFFSET, identity), (first, commit), (second, commit)] {
+                if pm.load_line(at.add(offset))? == [0; 64] {
+                    pending = pending.and(pm.stream(at.add(offset), &line, Purpose::Inode));
+                }
+            }
+        }
+        pm.fence(pending).end();
+        self.takes_zeros = false;
+        Ok(())
+    }
+
     /// What of the directory is damaged.
     pub(crate) fn lost(&self) -> &[Lost] {
         &self.lost
@@ -224,7 +259,7 @@ impl Chunks {
 
     /// Where an inode lies; `None` for a number whose page is not made.
     pub(crate) fn place(&self, seed: Seed, ino: Ino) -> Option<InodePlace> {
-        Some(InodePlace::new(seed, ino, self.addr(ino)?))
+        Some(InodePlace::new(seed, ino, self.addr(ino)?).taking_zeros(self.takes_zeros))
     }
 
     /// The address of an inode; `None` for a number whose page is not made.

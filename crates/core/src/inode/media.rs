@@ -41,8 +41,8 @@ impl MediaInode {
         place: &InodePlace,
     ) -> Self {
         Self {
-            identity: IdentityLine::decode(identity, place.seed),
-            lines: [CommitLine::decode(first, place.seed), CommitLine::decode(second, place.seed)],
+            identity: place.identity(identity),
+            lines: [place.commit(first), place.commit(second)],
             volatile: VolatileLine::decode(volatile),
         }
     }

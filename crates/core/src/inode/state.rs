@@ -1,6 +1,8 @@
 //! What an inode is on media: its place, its log, the state that a commit line says, its attributes.
 
-use novale_layout::{COMMIT_OFFSETS, CommitLine, IDENTITY_OFFSET, Ino, PmAddr, Seed};
+use novale_layout::{
+    COMMIT_OFFSETS, CommitLine, IDENTITY_OFFSET, IdentityLine, Ino, LayoutError, PmAddr, Seed,
+};
 use novale_pm::{Dirty, Flushed, Pm, Purpose};
 
 use crate::inode::words::XattrSet;
@@ -10,12 +12,37 @@ use crate::inode::words::XattrSet;
 pub(crate) struct InodePlace {
     pub(crate) addr: PmAddr,
     pub(crate) seed: Seed,
+    /// Its lines that were never written are zeros: of a pool that is not yet `RoFeature::Unwritten`.
+    takes_zeros: bool,
 }
 
 impl InodePlace {
     #[inline]
     pub(crate) fn new(pool: Seed, ino: Ino, addr: PmAddr) -> Self {
-        Self { addr, seed: pool.ino(ino) }
+        Self { addr, seed: pool.ino(ino), takes_zeros: false }
+    }
+
+    /// The same where zeros are lines that were never written.
+    #[inline]
+    pub(crate) fn taking_zeros(self, takes_zeros: bool) -> Self {
+        Self { takes_zeros, ..self }
+    }
+
+    /// Checks the bytes of its identity line.
+    #[inline]
+    pub(crate) fn identity(&self, bytes: &[u8; 64]) -> Result<IdentityLine, LayoutError> {
+        IdentityLine::decode(bytes, self.seed).map_err(|error| self.refused(bytes, error))
+    }
+
+    /// Checks the bytes of one of its commit lines.
+    #[inline]
+    pub(crate) fn commit(&self, bytes: &[u8; 64]) -> Result<CommitLine, LayoutError> {
+        CommitLine::decode(bytes, self.seed).map_err(|error| self.refused(bytes, error))
+    }
+
+    #[cold]
+    fn refused(&self, bytes: &[u8; 64], error: LayoutError) -> LayoutError {
+        if self.takes_zeros && *bytes == [0; 64] { LayoutError::Blank } else { error }
     }
 
     pub(crate) fn commit_addr(&self, slot: u8) -> PmAddr {

@@ -3,8 +3,8 @@
 use novale_layout::{
     BAD_PAGE_LIST_PAGE, COMMIT_OFFSETS, CommitLine, FIRST_FREE_PAGE, FileKind, IDENTITY_VERSION,
     INODE_DIRECTORY_PAGE, INODE_SIZE, INODES_PER_PAGE, IdentityLine, Ino, LANE_TABLE_PAGE,
-    MAX_LANES, MAX_SLOTS, PAGE, PmAddr, PoolState, Roots, SLOT_HEADER_OFFSET, SLOT_STATE_OFFSETS,
-    Seed, SlotHeader, SlotState, Superblock, WEAR_PAGE,
+    MAX_LANES, MAX_SLOTS, PAGE, PmAddr, PoolState, RoFeature, Roots, SLOT_HEADER_OFFSET,
+    SLOT_STATE_OFFSETS, Seed, SlotHeader, SlotState, Superblock, WEAR_PAGE,
 };
 use novale_pm::{Pm, Purpose, SlotKind};
 use novale_policy::{Mode, UpdatePolicy};
@@ -267,7 +267,7 @@ fn write_superblock(pm: &Pm, options: &MkfsOptions, pages: &[u64]) {
     let superblock = Superblock {
         pool_uuid: options.pool_uuid,
         features_compat: 0,
-        features_ro_compat: 0,
+        features_ro_compat: RoFeature::Unwritten.bit(),
         features_incompat: 0,
         lane_count: options.lanes,
         slot_count: pm.slot_count(),

@@ -15,7 +15,9 @@ use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
 
 use novale_arena::{Arena, PidInfo};
-use novale_layout::{COMMIT_OFFSETS, FileKind, Ino, JOURNAL_RECORD_BYTES, LINE, PAGE, PmAddr};
+use novale_layout::{
+    COMMIT_OFFSETS, FileKind, Ino, JOURNAL_RECORD_BYTES, LINE, PAGE, PmAddr, RoFeature,
+};
 use novale_pm::{Flushed, Health, Pm, Purpose};
 
 use crate::base::error::{Error, Result};
@@ -73,6 +75,11 @@ impl Fs {
             pool.check_writable()?;
             pool.check_numbers()?;
             Journal::check_numbers(&opened.last_seq, &lanes)?;
+            if opened.chunks.takes_zeros() {
+                opened.chunks.say_unwritten(&pm, pool.seed)?;
+                nothing_lost(&pm, health)?;
+                pool.set_feature(&pm, RoFeature::Unwritten);
+            }
             let copies = pool.repair_copies(&pm);
             if seeded::is_on(Bug::SessionFirst) {
                 pool.raise_session(&pm, copies)?;
@@ -129,6 +136,7 @@ impl Opened {
         let owed = std::mem::take(&mut self.found.owed);
         let lost = self.chunks.lost().to_vec();
         Unrecovered::new(self.report.clean, lines.collect(), damaged, lost, owed)
+            .taking_zeros(self.chunks.takes_zeros())
     }
 
     /// The first damaged place that was found, and how many there are.
@@ -166,7 +174,7 @@ pub(crate) fn survey(
     let root = pool.superblock.roots.inode_directory;
     let pages = pool.no_pages();
     scan::mark_fixed(pool, &pages, lanes)?;
-    let chunks = Chunks::read(pm, root, &pages)?;
+    let chunks = Chunks::read(pm, root, &pages)?.of_pool(&pool.superblock);
     let mut journal = Journal::read(pm, seed, lanes)?;
     let clean = pool.is_clean();
     // A saved state that is damaged is as good as none: the logs say the same. Where a copy will be

@@ -57,7 +57,7 @@ impl Fs {
     pub(crate) fn place(&self, ino: Ino) -> Result<InodePlace> {
         let addr = self.inodes.addr(self.arena(), ino)?;
         let addr = addr.ok_or_else(|| self.unrecovered.no_place(ino))?;
-        Ok(InodePlace::new(self.seed, ino, addr))
+        Ok(self.unrecovered.place(InodePlace::new(self.seed, ino, addr)))
     }
 
     /// Locks an inode in use and makes sure that its view is loaded.
@@ -108,7 +108,7 @@ impl Fs {
         if view.place().is_null() {
             view.note_place(self.place(ino)?.addr);
         }
-        let place = InodePlace::new(self.seed, ino, view.place());
+        let place = self.unrecovered.place(InodePlace::new(self.seed, ino, view.place()));
         if view.kind().is_none() {
             self.unrecovered.check(ino)?;
             let id_of = |generation| self.log_id(ino, generation);

@@ -23,6 +23,8 @@ pub(crate) struct Unrecovered {
     lost: Vec<Lost>,
     /// Bytes of files that their logs have, and that recovery would have stored where they belong.
     owed: BTreeMap<Ino, Vec<Owed>>,
+    /// Lines of inodes that were never written are zeros.
+    takes_zeros: bool,
 }
 
 impl Unrecovered {
@@ -36,7 +38,19 @@ impl Unrecovered {
         lost: Vec<Lost>,
         owed: BTreeMap<Ino, Vec<Owed>>,
     ) -> Self {
-        Self { only_reads: true, crashed: !clean, lines, damaged, lost, owed }
+        let (only_reads, crashed, takes_zeros) = (true, !clean, false);
+        Self { only_reads, crashed, lines, damaged, lost, owed, takes_zeros }
+    }
+
+    /// The same of a pool in which zeros are lines that were never written.
+    pub(crate) fn taking_zeros(self, takes_zeros: bool) -> Self {
+        Self { takes_zeros, ..self }
+    }
+
+    /// An inode's place, as its lines are to be read.
+    #[inline]
+    pub(crate) fn place(&self, place: InodePlace) -> InodePlace {
+        place.taking_zeros(self.takes_zeros)
     }
 
     /// Whether the pool was opened read-only: of an inode a part that can't be read need not keep the

@@ -253,3 +253,50 @@ fn are_nowhere_in_pages_that_are_made() {
     fs.close().unwrap();
     assert_eq!(findings(fs.pm()), Vec::<String>::new());
 }
+
+/// A pool as earlier builds made them: what was never written is zeros, and the pool does not say otherwise.
+fn earlier(pm: Pm) -> Pm {
+    for ino in (1..64).map(Ino::new) {
+        let lines = [IDENTITY_OFFSET, COMMIT_OFFSETS[0], COMMIT_OFFSETS[1]];
+        for at in lines.map(|offset| place(&pm, ino).add(offset)) {
+            let (line, seed) = (pm.load_line(at).unwrap(), seed().ino(ino));
+            if [CommitLine::never_written(seed), IdentityLine::never_written(seed)].contains(&line)
+            {
+                zero_line(&pm, at);
+            }
+        }
+    }
+    for at in [0, 16 * MB - PAGE].map(|at| PmAddr::new(0, at)) {
+        let mut bytes = [0; SUPERBLOCK_BYTES];
+        pm.load(at, &mut bytes).unwrap();
+        let mut superblock = Superblock::decode(&bytes).unwrap();
+        superblock.features_ro_compat = 0;
+        put(&pm, at, &superblock.encode());
+    }
+    pm
+}
+
+/// They are lines that were never written there, until somebody opens it for writing.
+#[test]
+fn of_a_pool_that_an_earlier_build_made() {
+    for is_clean in [true, false] {
+        let pm = earlier(pool());
+        if !is_clean {
+            mark_unclean(&pm);
+        }
+        assert_eq!(findings(&pm), Vec::<String>::new());
+        let image = bytes(&pm);
+        let fs = open_read_only(pm).unwrap();
+        assert_eq!(fs.getattr(FILE).unwrap().size, 5000);
+        assert!(matches!(fs.getattr(UNUSED), Err(Error::Stale)));
+        let pm = fs.into_pm();
+        assert!(bytes(&pm) == image);
+        let fs = try_open(pm).unwrap();
+        assert_eq!(fs.getattr(FILE).unwrap().size, 5000);
+        fs.close().unwrap();
+        let pm = fs.into_pm();
+        assert_eq!(findings(&pm), Vec::<String>::new());
+        assert_eq!(inspect(&pm).unwrap().features[1], RoFeature::Unwritten.bit());
+        is_told(&zeroed_inode(pm, UNUSED), "inode 40 commit lines");
+    }
+}

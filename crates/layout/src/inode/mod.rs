@@ -27,11 +27,15 @@ pub const VOLATILE_OFFSET: u64 = 192;
 /// In the volatile line, the hint of a directory's parent.
 pub const VOLATILE_PARENT_OFFSET: u64 = 24;
 
+const PAGE_BYTES: usize = 4096;
+const INODE_BYTES: usize = 256;
+const _: () = assert!(PAGE_BYTES as u64 == PAGE && INODE_BYTES as u64 == INODE_SIZE);
+
 /// The bytes of a page of inodes of which none was written; `seed_of` tells the seed of the lines of each.
 #[must_use]
-pub fn never_written_inodes(seed_of: impl Fn(u64) -> Seed) -> [u8; PAGE as usize] {
-    let mut page = [0; PAGE as usize];
-    for (index, inode) in (0..).zip(page.chunks_exact_mut(INODE_SIZE as usize)) {
+pub fn never_written_inodes(seed_of: impl Fn(u64) -> Seed) -> [u8; PAGE_BYTES] {
+    let mut page = [0; PAGE_BYTES];
+    for (index, inode) in (0..).zip(page.chunks_exact_mut(INODE_BYTES)) {
         let seed = seed_of(index);
         let [identity, first, second, _volatile] = inode.as_chunks_mut::<64>().0 else { continue };
         *identity = IdentityLine::never_written(seed);

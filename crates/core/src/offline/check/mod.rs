@@ -147,6 +147,7 @@ pub fn check(
         gathered.findings.push(finding(&error));
     }
     let chunks = Chunks::read(pm, Roots::fixed().inode_directory, &pages)?;
+    let chunks = chunks.of_pool(&pool.superblock);
     let mut journal = Journal::read(pm, seed, &lanes)?;
     journal.judge(pm, seed, session, &|ino| chunks.place(seed, ino))?;
     let numbers = [pool.check_numbers(), Journal::check_numbers(&journal.last_seq, &lanes)];

@@ -1,8 +1,8 @@
 //! An inode: its lines, what the journal says of it, what stands and why the rest does not.
 
 use novale_layout::{
-    COMMIT_OFFSETS, CommitLine, FileKind, IDENTITY_OFFSET, IdentityLine, Ino, LayoutError, PmAddr,
-    Structure, VOLATILE_OFFSET, VolatileLine,
+    COMMIT_OFFSETS, CommitLine, FileKind, IDENTITY_OFFSET, Ino, LayoutError, PmAddr, Structure,
+    VOLATILE_OFFSET, VolatileLine,
 };
 
 use crate::base::error::{Error, Result};
@@ -169,11 +169,12 @@ impl Dump<'_> {
 
     fn lines(&self, place: &InodePlace, judged: &Judged) -> Vec<Shown> {
         let at = line_addr(place.addr, IDENTITY_OFFSET);
-        let decode = |line: &[u8; 64]| IdentityLine::decode(line, place.seed);
-        let mut lines = vec![self.line(Structure::Identity, at, decode).0];
-        lines.iter_mut().for_each(|identity| self.tell_zeros(identity));
+        let decode = |line: &[u8; 64]| place.identity(line);
+        let mut identity = self.line(Structure::Identity, at, decode).0;
+        self.tell_zeros(&mut identity);
+        let mut lines = vec![identity];
         for offset in COMMIT_OFFSETS {
-            let decode = |line: &[u8; 64]| CommitLine::decode(line, place.seed);
+            let decode = |line: &[u8; 64]| place.commit(line);
             let at = line_addr(place.addr, offset);
             let (mut shown, line) = self.line(Structure::Commit, at, decode);
             shown.notes.extend(line.map(|line| judged.of_line(&line)));
@@ -196,7 +197,8 @@ impl Dump<'_> {
 
     /// One that was never written has a checksum.
     fn tell_zeros(&self, line: &mut Shown) {
-        if self.pm.load_line(line.at) == Ok([0; 64]) {
+        let is_blank = line.refused == Some(LayoutError::Blank.to_string());
+        if !is_blank && self.pm.load_line(line.at) == Ok([0; 64]) {
             line.note(
                 "every byte is zero: no line of an inode is stored so, it was cleared or lost",
             );

@@ -93,15 +93,20 @@ impl<'a> Dump<'a> {
             journal: Journal::default(),
             remarks,
         };
-        this.read_chunks();
+        this.read_chunks(superblock.as_ref());
         this.read_journal();
         this
     }
 
-    fn read_chunks(&mut self) {
+    fn read_chunks(&mut self, superblock: Option<&Superblock>) {
         let pages = (0..self.pm.slot_count()).map(|slot| self.pm.slot_len(slot) / PAGE).collect();
         match Chunks::read(self.pm, self.directory, &PageMarks::new(pages)) {
-            Ok(chunks) => self.chunks = chunks,
+            Ok(chunks) => {
+                self.chunks = match superblock {
+                    Some(superblock) => chunks.of_pool(superblock),
+                    None => chunks,
+                }
+            }
             Err(error) => self.remarks.push(error.to_string()),
         }
         self.remarks.extend(self.chunks.lost().iter().map(|lost| lost.why.to_string()));

@@ -357,7 +357,8 @@ pub(super) fn gather(
     let lanes = journal::lane_pages(pm, pool.superblock.lane_count)?;
     let marks = pool.no_pages();
     scan::mark_fixed(pool, &marks, &lanes)?;
-    let mut chunks = Chunks::read(pm, pool.superblock.roots.inode_directory, &marks)?;
+    let chunks = Chunks::read(pm, pool.superblock.roots.inode_directory, &marks)?;
+    let mut chunks = chunks.of_pool(&pool.superblock);
     for (number, pages) in adopted {
         chunks.adopt(*number, pages, &marks)?;
     }
