@@ -39,8 +39,10 @@ pub enum Bug {
     StateLinesTogether,
     /// Slot 0's state line shares a fence with those of the other slots.
     FirstSlotWithOthers,
-    /// Inode pages are named before their zeros are fenced.
+    /// Inode pages are named before their lines are fenced.
     PagesNamedEarly,
+    /// New inode pages are zeroed, so that no line of them says that it was never written.
+    PagesOfZeros,
     /// Settling gives pages back that the logs name.
     SettledPagesTwice,
     /// Recovery leaves a rejected line without a certificate.

@@ -291,6 +291,9 @@ impl Inodes {
         let pages = take_filled(env, pm, missing.len() as u64, &|step, at| {
             let page = usize::try_from(step).ok().and_then(|step| missing.get(step));
             let first = Ino::new(start + page.map_or(0, |page| page * INODES_PER_PAGE));
+            if seeded::is_on(Bug::PagesOfZeros) {
+                return pm.stream_zero(at, PAGE, Purpose::Inode);
+            }
             stream_unwritten(pm, pool, first, at)
         })?;
         let table = PmAddr::from_raw(chunk.words[TABLE].load(Ordering::Relaxed));

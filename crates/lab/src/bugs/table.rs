@@ -71,6 +71,7 @@ pub const BUGS: &[SeededBug] = &[
     bug!("state-lines-together", StateLinesTogether, PowerCut, "NOVA-Fortis", "a fence is missing between what is kept twice: the session of slots and pool"),
     bug!("first-slot-with-others", FirstSlotWithOthers, PowerCut, "DESIGN 5", "a session begins in all slots at once: one may be in it that slot 0, which tells, is not"),
     bug!("pages-named-early", PagesNamedEarly, PowerCut, "NOVA-Fortis", "two things are not made atomically: inode pages and the word that names them"),
+    bug!("pages-of-zeros", PagesOfZeros, PowerCut, "DESIGN 5", "a new page of inodes is of zeros: no line of it says that it was never written"),
     bug!("settled-pages-twice", SettledPagesTwice, Death, "NOVA-Fortis", "blocks are freed twice in recovery"),
     bug!("rejected-not-ended", RejectedNotEnded, PowerCut, "NOVA-Fortis", "a refused checksum is left for the next recovery"),
     bug!("records-erased-late", RecordsErasedLate, PowerCut, "PMFS", "recovery replays one list before it has looked at the other: certificates before records are erased"),
