@@ -248,8 +248,12 @@ pub(crate) fn take(description: &InUse) -> bool {
     if description.is(IN_KERNEL) {
         return true;
     }
-    let _taking = TAKING.lock();
-    take_alone(description)
+    // The kernel waits for a page of the file that another one has asked for, until all who have it mapped have given way:
+    // this process, too.
+    quiet::beside_giving(|| {
+        let _taking = TAKING.lock();
+        take_alone(description)
+    })
 }
 
 /// The same by the one thread that takes any.
@@ -354,16 +358,19 @@ fn open(target: &[u8], description: &InUse) -> Ret {
 /// Opens a file once more, by the mount that is there now, for as long as that is used.
 pub(crate) fn with_anew<T>(description: &InUse, used: impl FnOnce(i32) -> T) -> Option<T> {
     let mount = mounts::all().get(description.mount())?;
-    let _taking = TAKING.lock();
-    limits::opening(|| {
-        let real = u32::try_from(open(&mount.target, description)).ok()?;
-        let result = used(real.cast_signed());
-        if !locks::keeps(locks::file_of(description), real) {
-            sys!(libc::SYS_close, real);
-        }
-        numbers::freed_any();
-        Some(result)
-    })
+    let open_anew = || {
+        let _taking = TAKING.lock();
+        limits::opening(|| {
+            let real = u32::try_from(open(&mount.target, description)).ok()?;
+            let result = used(real.cast_signed());
+            if !locks::keeps(locks::file_of(description), real) {
+                sys!(libc::SYS_close, real);
+            }
+            numbers::freed_any();
+            Some(result)
+        })
+    };
+    quiet::beside_giving(open_anew)
 }
 
 /// Opens a file through the mount, by its inode number.

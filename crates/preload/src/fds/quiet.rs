@@ -17,6 +17,9 @@ const ALL: u32 = Calls::Any as u32 | NUMBERS;
 const NUMBERS: u32 = Calls::Numbers as u32;
 const WAITED_FOR: u32 = 4;
 const LENT: u32 = 8;
+/// Beside [`ALL`]: those are kept out until mappings have been given up here. In a thread's own word: it waits in the kernel
+/// for somebody who may wait for just that.
+const GIVES: u32 = 16;
 /// How long a thread waits for such a child, which lets in who waits by its first call, in ns.
 const LENT_NS: i64 = 50_000_000;
 /// The thread that keeps the others out.
@@ -141,6 +144,26 @@ pub(crate) fn outside<T>(call: impl FnOnce() -> T) -> T {
     result
 }
 
+/// Makes calls of the kernel's that may wait for this process to give way to its mappings, by who may have locks that
+/// one needs for them: for who gives way, and nobody else, this thread is not inside. It has no lock that is needed there,
+/// and what it knew of mappings is over. It goes on when nobody is giving way.
+pub(crate) fn beside_giving<T>(call: impl FnOnce() -> T) -> T {
+    let own = my_hazard().map(|hazard| &hazard.inside);
+    let Some(own) = own.filter(|own| own.load(Ordering::Relaxed) & ALL != 0) else { return call() };
+    let kind = own.load(Ordering::Relaxed);
+    show(Some(own), kind | GIVES);
+    let result = call();
+    loop {
+        show(Some(own), kind);
+        let now = QUIET.load(Ordering::SeqCst);
+        if now & GIVES == 0 || kind & GIVES != 0 {
+            return result;
+        }
+        show(Some(own), kind | GIVES);
+        wait_for_end(now);
+    }
+}
+
 /// One thread at a time keeps the others out.
 static QUIETING: Lock<()> = Lock::new(());
 
@@ -170,6 +193,11 @@ impl Quiet {
         self.wait_for(ALL, patience)
     }
 
+    /// As [`Quiet::wait`], but for those who wait in the kernel, perhaps for the caller ([`beside_giving`]).
+    pub(crate) fn wait_to_give(&self, patience: u32) -> bool {
+        self.wait_for(ALL | GIVES, patience)
+    }
+
     /// As [`Quiet::wait`], for those who change what is at a number.
     pub(crate) fn wait_for_numbers(&self, patience: u32) -> bool {
         self.wait_for(NUMBERS, patience)
@@ -192,8 +220,9 @@ impl Quiet {
         for look in 0..patience {
             let named = NAMED.load(Ordering::SeqCst) as usize;
             let inside = |hazard: &Hazard| {
-                Some(std::ptr::from_ref(hazard)) != own
-                    && hazard.inside.load(Ordering::Acquire) & kinds != 0
+                let word = hazard.inside.load(Ordering::Acquire);
+                let is_beside = word & kinds & GIVES != 0;
+                Some(std::ptr::from_ref(hazard)) != own && word & kinds != 0 && !is_beside
             };
             let unnamed = UNNAMED.load(Ordering::Acquire) > self.unnamed;
             if !unnamed && !HAZARD.iter().take(named).any(inside) {

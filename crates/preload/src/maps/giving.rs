@@ -225,7 +225,7 @@ fn give_way(mount: usize) -> bool {
     if wanted.is_empty() {
         return true;
     }
-    if !quiet.wait(quiet::BRIEFLY) {
+    if !quiet.wait_to_give(quiet::BRIEFLY) {
         return false;
     }
     let Some(mut maps) = maps::some() else { return true };
@@ -291,7 +291,7 @@ pub(crate) fn give_mounts(mounts: impl IntoIterator<Item = usize>) {
         return;
     }
     let quiet = quiet::Quiet::of_call();
-    let are_out = quiet.wait(quiet::PATIENCE);
+    let are_out = quiet.wait_to_give(quiet::PATIENCE);
     let given: Vec<_> = if are_out { mounts.flat_map(give_all).collect() } else { Vec::new() };
     drop(quiet);
     say_mapped(&given);
