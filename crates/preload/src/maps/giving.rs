@@ -202,27 +202,33 @@ pub(crate) fn attend(mount: usize) {
     fs.wait_for_mappings(turn, if done { SLEEP } else { SOON });
 }
 
+/// The sources of a mount that can give way.
+fn able(maps: &Maps, mount: usize) -> Vec<Arc<Source>> {
+    maps.sources(|source| source.mount == mount && source.can_give_way())
+}
+
+/// Those of them that are to give way: of files that a kernel is to map, or of a mount that has gone.
+fn wanted(fs: &Fs, mut sources: Vec<Arc<Source>>) -> Vec<Arc<Source>> {
+    let is_wanted = |source: &Source| fs.is_wanted(&ctx(), source.ino).unwrap_or(false);
+    let mut looked = (0, true);
+    let mut is_dead = |anchor: &Anchor| {
+        if looked.0 != anchor.device {
+            looked = (anchor.device, anchor.is_served(fs));
+        }
+        !looked.1
+    };
+    sources.retain(|of| is_wanted(of) || of.anchor.as_ref().is_some_and(&mut is_dead));
+    sources
+}
+
 /// Gives way for each file of a mount that a kernel is to map; false where that has to be tried again.
 fn give_way(mount: usize) -> bool {
     let quiet = quiet::Quiet::new();
     // Nobody leaves the pool from here on.
     let Some(fs) = mounts::here(mount) else { return false };
-    let wanted = {
-        let Some(maps) = maps::some() else { return true };
-        let mut sources = maps.sources(|source| source.mount == mount && source.can_give_way());
-        drop(maps);
-        let is_wanted = |source: &Source| fs.is_wanted(&ctx(), source.ino).unwrap_or(false);
-        let mut looked = (0, true);
-        let mut is_dead = |anchor: &Anchor| {
-            if looked.0 != anchor.device {
-                looked = (anchor.device, anchor.is_served(fs));
-            }
-            !looked.1
-        };
-        sources.retain(|of| is_wanted(of) || of.anchor.as_ref().is_some_and(&mut is_dead));
-        sources
-    };
-    if wanted.is_empty() {
+    // A thread that is inside may need the table with a file's lock.
+    let Some(sources) = maps::some().map(|maps| able(&maps, mount)) else { return true };
+    if wanted(fs, sources).is_empty() {
         return true;
     }
     if !quiet.wait_to_give(quiet::BRIEFLY) {
@@ -231,7 +237,8 @@ fn give_way(mount: usize) -> bool {
     let Some(mut maps) = maps::some() else { return true };
     let mut done = true;
     let (mut given, mut ended) = (Vec::new(), Vec::new());
-    for source in wanted {
+    // Others may have come since: who waits for one of them keeps the kernel from telling the length of any.
+    for source in wanted(fs, able(&maps, mount)) {
         if swap(Some(fs), &maps, &source) {
             // One that was about to sleep at the first look does so at the second.
             wake_sleepers(fs, &maps, &source);
@@ -338,6 +345,14 @@ fn wake_sleepers(fs: &Fs, maps: &Maps, source: &Arc<Source>) {
     let sleepers = Sleepers::now();
     for part in maps.of_source(source).filter(|part| part.shared) {
         sleepers.wake(fs, hold, part);
+    }
+}
+
+/// Has the helper look at a source of which there is a mapping now. It may have been asked to give way since the file was
+/// held, and has found none. As long as there is one, others are made of the same source: it would sleep on meanwhile.
+pub(crate) fn is_known(fs: &Fs, source: &Source) {
+    if source.anchor.is_some() && fs.is_wanted(&ctx(), source.ino).unwrap_or(true) {
+        fs.wake_for_mappings();
     }
 }
 

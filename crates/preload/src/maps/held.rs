@@ -12,7 +12,8 @@ use crate::fds::holds;
 use crate::maps::asked::Asked;
 use crate::maps::growing::Shown;
 use crate::maps::{
-    COUNT, MAPS_HERE, Maps, Part, Source, giving, growing, replicas, runs, show, some, times,
+    COUNT, MAPS_HERE, Maps, Part, Source, beginning, giving, growing, replicas, runs, show, some,
+    times,
 };
 use crate::mounts;
 use crate::numbers;
@@ -28,6 +29,7 @@ pub(crate) struct Gate {
 /// other threads out of the table.
 pub(crate) fn before_fork() -> Option<Gate> {
     let is_needed = holds::are_needed();
+    beginning::before_fork();
     MAPS_HERE.take();
     if COUNT.load(Ordering::Relaxed) == 0 && !is_needed {
         return None;
@@ -40,6 +42,7 @@ pub(crate) fn before_fork() -> Option<Gate> {
 /// Called in parent and child.
 pub(crate) fn fork_done() {
     MAPS_HERE.give();
+    beginning::fork_done();
 }
 
 impl Gate {

@@ -8,6 +8,7 @@
 //! table never lags behind.
 
 pub(crate) mod asked;
+pub(crate) mod beginning;
 pub(crate) mod foreign;
 pub(crate) mod giving;
 pub(crate) mod growing;
@@ -27,13 +28,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};
 
 use novale_core::{Error, Fs, HoldId, Ino, MappedRun, Seek, SourceRun};
-use novale_posix::report::Why;
 
 use crate::base::classes::{self, MAPS};
 use crate::base::guard;
 use crate::base::left;
 use crate::base::lock::{Held, Lock};
-use crate::base::report;
 use crate::base::sys::{Ret, fail, sys};
 use crate::fds::table::InUse;
 use crate::maps::asked::Asked;
@@ -507,48 +506,11 @@ pub(crate) fn map_own(fd: i32, description: &InUse, asked: &Asked) -> Option<Ret
         return None;
     }
     let fs = mounts::fs(description.mount())?;
-    let generation = description.generation.load(Ordering::Relaxed);
-    let file = (description.mount(), description.ino());
-    let is_of = |of: &&Arc<Source>| of.generation == generation && of.can_give_way();
-    // To have the kernel map a file whose own pages are mapped here might be to wait for oneself.
-    let known: Vec<Arc<Source>> =
-        some().map_or_else(Vec::new, |maps| maps.sources_of(file).filter(is_of).cloned().collect());
-    let may_write = |source: &&Arc<Source>| {
-        !description.writes() || source.anchor.as_ref().is_some_and(|anchor| anchor.writes)
-    };
-    let of = match known.iter().find(may_write) {
-        Some(of) => of.clone(),
-        None if !known.is_empty() => return None,
-        None => new_source(fs, fd, description)?,
-    };
-    show_own(fs, &of, asked, Opening::of(description))
-}
-
-/// Anchors a file that is not mapped here yet, and holds its pages.
-fn new_source(fs: &Fs, fd: i32, description: &InUse) -> Option<Arc<Source>> {
-    if !giving::can(description.mount()) || is_kernels(fs, description.ino()) {
-        return None;
-    }
-    if !hiding::can_find() {
-        report::because(Why::Sleepers);
-        return None;
-    }
-    // Where no mount is served it stays: the kernel's mapping would show nothing.
-    let anchor = Anchor::new(fd, description)?.or_anew(fs, description);
-    let (ino, generation) = (description.ino(), description.generation.load(Ordering::Relaxed));
-    let hold = if anchor.is_some() {
-        fs.map_hold_giving_way(&ctx(), ino, generation).ok()??
-    } else {
-        fs.map_hold(&ctx(), ino, generation).ok()??
-    };
-    let mut source = Source::of(description, hold);
-    source.anchor = anchor;
-    Some(Arc::new(source))
-}
-
-fn is_kernels(fs: &Fs, ino: Ino) -> bool {
-    let ctx = ctx();
-    fs.is_mapped(&ctx, ino).unwrap_or(true) || fs.is_wanted(&ctx, ino).unwrap_or(true)
+    let (of, beginning) = beginning::source(fs, fd, description)?;
+    let mapped = put_own(fs, &of, asked, Opening::of(description))?;
+    drop(beginning);
+    grew(&of, asked);
+    Some(mapped)
 }
 
 /// As [`map_own`], for good: where the kernel's pages can't be had.
@@ -562,6 +524,18 @@ pub(crate) fn map_own_for_good(description: &InUse, asked: &Asked) -> Option<Ret
 
 /// Maps pages of a file that is held.
 fn show_own(fs: &Fs, of: &Arc<Source>, asked: &Asked, by: Arc<Opening>) -> Option<Ret> {
+    let mapped = put_own(fs, of, asked, by)?;
+    grew(of, asked);
+    Some(mapped)
+}
+
+/// Another thread may have made a file longer before its mapping was known.
+fn grew(of: &Source, asked: &Asked) {
+    growing::grew(of.mount, of.ino, asked.offset + asked.len);
+}
+
+/// Maps pages as far as the file goes.
+fn put_own(fs: &Fs, of: &Arc<Source>, asked: &Asked, by: Arc<Opening>) -> Option<Ret> {
     if asked.shared() && asked.writes() && !of.to_store() {
         return None;
     }
@@ -570,10 +544,9 @@ fn show_own(fs: &Fs, of: &Arc<Source>, asked: &Asked, by: Arc<Opening>) -> Optio
     let mapped = place(asked, by, |start| {
         let (shown, len) = show(fs, asked, &runs, start);
         Some(Put { len, shown, of: of.clone() })
-    })?;
-    // Another thread may have made the file longer before the mapping was known.
-    growing::grew(of.mount, of.ino, asked.offset + asked.len);
-    Some(mapped)
+    });
+    giving::is_known(fs, of);
+    mapped
 }
 
 /// Maps a replica of the file.
