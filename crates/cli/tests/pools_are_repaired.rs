@@ -130,7 +130,7 @@ fn a_full_pool_that_needs_copies_says_what_to_do() {
     let number = file.metadata().unwrap().ino();
     for _ in 0..2 {
         file.seek(SeekFrom::Start(0)).unwrap();
-        file.write_all(&[7; 800_000]).unwrap();
+        file.write_all(&vec![7; 800_000]).unwrap();
         file.sync_all().unwrap();
     }
     drop(file);

@@ -34,7 +34,7 @@ pub use life::attach::{
 pub use life::coming::{awaited_clients, has_come};
 pub use life::device::{emulate, emulated};
 pub use life::evacuate::EmptyRound;
-pub use life::left::has_left_behind;
+pub use life::left::{has_left_behind, stored_behind};
 pub use life::mkfs::{FIRST_SLOT_BYTES_MIN, MkfsOptions, SLOT_BYTES_MIN, mkfs, mkfs_check};
 pub use life::room::{RoomTurn, Short};
 pub use life::saved::{Space, saved_free, space};
@@ -47,7 +47,6 @@ pub use life::slots::{
 pub use life::wear::{live_wear, saved_wear, was_slot_of};
 pub use map::fill::MappedRun;
 pub use map::hold::HoldId;
-pub use map::stores::stored_behind;
 pub use map::write_back::{BufferUse, WriteBack, WrittenBack};
 pub use novale_policy::{BufferRules, CommitCosts, Form, Mode, Placement, SlotLines, UpdatePolicy};
 pub use offline::check::{CheckReport, Finding, check};

@@ -39,6 +39,7 @@ use crate::inode::state::InodePlace;
 use crate::inode::view::{View, Views};
 use crate::life::attach::{count_settled, is_open, tables, tell_files};
 use crate::life::settle::JudgedPool;
+use crate::map::stores::held_to_store;
 use crate::op::journal::{Journal, Record, lane_pages};
 use crate::op::standing;
 use crate::pool::{Pool, nothing_lost};
@@ -53,6 +54,13 @@ pub fn has_left_behind(arena: &Arena) -> bool {
     is_open(arena)
         && OpenOptions::of_arena(arena).mode.is_some()
         && has_buffered(arena).unwrap_or(true)
+}
+
+/// The files to whose pages clients of `arena` may have stored, to be given to [`Fs::sync_left`]. Nobody is looked at: the caller
+/// knows that none of them lives, and opens the pool anew.
+#[must_use]
+pub fn stored_behind(arena: &Arena) -> BTreeSet<Ino> {
+    if is_open(arena) { held_to_store(arena, None).unwrap_or_default() } else { BTreeSet::new() }
 }
 
 /// Whether the pool is to get bytes from the buffer, or a file is being given some; one that a dead client has locked

@@ -14,7 +14,7 @@
 //!
 //! Death. A settler that dies between writing back and giving the hold back leaves the hold, and the next one writes
 //! back again. Where all clients have died nobody settles: who opens the pool next reads their holds in their arena
-//! ([`stored_behind`]), and writes back ([`Fs::sync_left`]) before anybody can sync. One that dies in between, and takes
+//! ([`crate::stored_behind`]), and writes back ([`Fs::sync_left`]) before anybody can sync. One that dies in between, and takes
 //! the next arena along, leaves what nobody knows of any more.
 
 use std::collections::BTreeSet;
@@ -28,20 +28,12 @@ use novale_pm::{Flushed, Purpose};
 use crate::base::error::{Error, Result};
 use crate::base::types::{Ctx, SetAttr};
 use crate::fs::Fs;
-use crate::life::attach::is_open;
 use crate::op::call::{Call, OpKind};
 use crate::op::lock::{Locked, regular};
 use crate::seeded::{self, Bug};
 
-/// The files to whose pages clients of `arena` may have stored. Nobody is looked at: the caller knows that none of them
-/// lives, and opens the pool anew.
-#[must_use]
-pub fn stored_behind(arena: &Arena) -> BTreeSet<Ino> {
-    if is_open(arena) { held_to_store(arena, None).unwrap_or_default() } else { BTreeSet::new() }
-}
-
 /// The files to whose pages clients may store, or may have stored as long as they lived, but for one of them.
-fn held_to_store(arena: &Arena, but: Option<ClientInfo>) -> Result<BTreeSet<Ino>> {
+pub(crate) fn held_to_store(arena: &Arena, but: Option<ClientInfo>) -> Result<BTreeSet<Ino>> {
     let mut files = BTreeSet::new();
     for client in arena.clients().filter(|client| Some(*client) != but) {
         arena.visit_holds(&client, &mut |_, word| {
@@ -134,7 +126,7 @@ impl Fs {
         all
     }
 
-    /// Writes back what clients of another session may have stored to pages of these files ([`stored_behind`]), as far as
+    /// Writes back what clients of another session may have stored to pages of these files ([`crate::stored_behind`]), as far as
     /// the files are there and can be read: who syncs the others fails by itself.
     pub fn sync_left(&self, ctx: &Ctx, files: &BTreeSet<Ino>) {
         for ino in files {

@@ -159,6 +159,8 @@ fn of_a_commit_line_after_a_crash() {
     }
 }
 
+type Damages<'a> = &'a dyn Fn(&Pm);
+
 /// No crash leaves both lines so, where no record has one, nor the identity of an inode in use.
 #[test]
 fn of_what_no_crash_leaves() {
@@ -170,7 +172,7 @@ fn of_what_no_crash_leaves() {
             zero_line(pm, at);
         }
     };
-    let cases: [(&dyn Fn(&Pm), &str); 3] = [
+    let cases: [(Damages<'_>, &str); 3] = [
         (&identity, "inode 3 identity line"),
         (&whole, "inode 3 commit lines"),
         (&both, "inode 3 commit lines"),

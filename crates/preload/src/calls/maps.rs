@@ -7,7 +7,8 @@ use novale_core::Fallocate;
 
 use crate::base::guard;
 use crate::base::sys::{Args, Ret, Served, fail, sys};
-use crate::fds::kernel::{self, Reader};
+use crate::fds::kernel;
+use crate::fds::reader::Reader;
 use crate::fds::table::{self, DIRECTORY, InUse, MAPPED};
 use crate::maps::asked::Asked;
 use crate::maps::replicas::MADV_DONTNEED_LOCKED;

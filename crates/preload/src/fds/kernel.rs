@@ -53,7 +53,7 @@ const LOOKS: u32 = 8;
 const PATIENCE_NS: i64 = 6_000_000_000;
 const TICK: Duration = Duration::from_millis(100);
 
-static TAKING: Lock<()> = Lock::new(());
+pub(super) static TAKING: Lock<()> = Lock::new(());
 /// The kernel may have mapped a file of a mount in this process.
 static MAPS: AtomicBool = AtomicBool::new(false);
 /// Leaves all paths to the kernel from now on.
@@ -171,7 +171,7 @@ fn keep_root(path: &[u8]) -> Result<i32, Ret> {
 
 /// Whether the pool is mounted at its mount point. Where that is another mount than before, since a daemon was killed,
 /// its root is kept from here on; the first one's stays, as the working directory may be in that mount.
-fn is_there(mount: usize) -> bool {
+pub(super) fn is_there(mount: usize) -> bool {
     let (Some(there), Some(known)) = (again::there(mount), mounts::all().get(mount)) else {
         return false;
     };
@@ -387,7 +387,7 @@ fn open_file(target: &[u8], file: &InUse, there: fn(usize) -> bool) -> Ret {
 
 /// Opens the file that the mount has by a name among the numbers. What lies at that name in another mount, or where
 /// none is any more, is not the file: another pool's with the same number, or whatever a link there leads to.
-fn open_by_number(
+pub(super) fn open_by_number(
     (mount, ino): (usize, Ino),
     target: &[u8],
     name: &[u8],
@@ -642,44 +642,6 @@ pub(crate) fn tell_length(mount: usize, ino: Ino, generation: u32) {
     });
 }
 
-/// A file that is open for reading through the mount, where the program may have no descriptor of it any more.
-/// To be used within `limits::opening`.
-pub(crate) struct Reader {
-    file: (usize, Ino),
-    fd: u32,
-}
-
-impl Reader {
-    pub(crate) fn open((mount, ino): (usize, Ino), generation: u32) -> Option<Self> {
-        let target = &mounts::all().get(mount)?.target;
-        let name = by_number::name(ino, generation);
-        let flags = libc::O_RDONLY | libc::O_NOFOLLOW | libc::O_CLOEXEC;
-        let fd = open_by_number((mount, ino), target, name.as_bytes(), (flags, is_there));
-        let fd = u32::try_from(fd).ok()?;
-        know_length_of(fd.cast_signed(), (mount, ino));
-        Some(Self { file: (mount, ino), fd })
-    }
-
-    pub(crate) fn is_of(&self, mount: usize, ino: Ino) -> bool {
-        self.file == (mount, ino)
-    }
-
-    pub(crate) fn fd(&self) -> i32 {
-        self.fd.cast_signed()
-    }
-}
-
-impl Drop for Reader {
-    fn drop(&mut self) {
-        // A thread that has its first lock on the file does so before or after this.
-        let _taking = TAKING.lock();
-        if !locks::keeps(self.file, self.fd) {
-            sys!(libc::SYS_close, self.fd);
-        }
-        numbers::freed_any();
-    }
-}
-
 fn ask_length(dir: i32, path: *const u8, flags: i32) -> Ret {
     let mut found = std::mem::MaybeUninit::<libc::statx>::uninit();
     let flags = flags | libc::AT_STATX_FORCE_SYNC;
@@ -695,7 +657,7 @@ pub(crate) fn know_length(fd: i32, description: &InUse) {
 /// else in the meantime, it drops: an answer that was on its way since before the file grew may come in between, by a look
 /// at one of the file's names in another process. Whatever it takes after the first answer is newer than this question, so
 /// it is asked twice, and until its own idea is as long as the file was.
-fn know_length_of(fd: i32, (mount, ino): (usize, Ino)) {
+pub(super) fn know_length_of(fd: i32, (mount, ino): (usize, Ino)) {
     let Ok(known) = mounts::fs(mount).map_or(Ok(0), |fs| fs.getattr(ino).map(|attr| attr.size))
     else {
         return;

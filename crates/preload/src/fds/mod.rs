@@ -7,5 +7,6 @@ pub(crate) mod holds;
 pub(crate) mod kernel;
 pub(crate) mod locks;
 pub(crate) mod quiet;
+pub(crate) mod reader;
 pub(crate) mod shown;
 pub(crate) mod table;

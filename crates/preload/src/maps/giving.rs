@@ -34,8 +34,9 @@ use std::time::Duration;
 use novale_core::Fs;
 
 use crate::base::sys::{fail, sys};
-use crate::fds::kernel::{self, Reader};
+use crate::fds::kernel;
 use crate::fds::quiet;
+use crate::fds::reader::Reader;
 use crate::fds::table::{self, InUse};
 use crate::maps::sleepers::Sleepers;
 use crate::maps::{self, Maps, PAGE, Part, Source, foreign, growing, held};

@@ -8,7 +8,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 use novale_core::Error;
 use novale_core::repair::{Effort, Help, RepairReport, SavedPiece, repair};
 use novale_pm::PmOptions;
@@ -99,14 +99,15 @@ fn once(
         now_ns: i64::try_from(now.as_nanos()).unwrap_or(i64::MAX),
         owner: process_owner(),
     };
-    repair(&pm, effort, &mut help).map_err(|error| match error {
-        Error::NoSpace => anyhow!(
+    let done = repair(&pm, effort, &mut help);
+    if let Err(error @ Error::NoSpace) = &done {
+        bail!(
             "{error}: files that have pages of others get copies of their own, for which too few pages are free; mount \
              the pool, remove what you can do without, and repair it then, or copy all that can be read from a \
              mount with -o ro"
-        ),
-        other => other.into(),
-    })
+        );
+    }
+    Ok(done?)
 }
 
 fn code(report: &RepairReport, dry_run: bool) -> u8 {
