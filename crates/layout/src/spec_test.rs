@@ -179,20 +179,20 @@ fn the_constants_of_the_document_are_the_constants_of_the_crate() {
 #[test]
 fn the_numbers_of_the_document_are_the_numbers_of_the_crate() {
     let spec = spec();
-    let found = |heading| -> Vec<(u8, String)> {
+    let found = |heading| -> Vec<(u64, String)> {
         let rows = rows_below(&spec, heading).into_iter();
         rows.map(|row| (row[0].parse().unwrap(), row[1].clone())).collect()
     };
-    let kinds = FileKind::ALL.map(|kind| (kind.to_u8(), format!("{kind:?}")));
+    let kinds = FileKind::ALL.map(|kind| (kind.to_u8().into(), format!("{kind:?}")));
     assert_eq!(found("### Kinds of inode"), kinds);
-    let kinds = EntryKind::ALL.map(|kind| (kind.to_u8(), format!("{kind:?}")));
+    let kinds = EntryKind::ALL.map(|kind| (kind.to_u8().into(), format!("{kind:?}")));
     assert_eq!(found("### Kinds of entry"), kinds);
-    let kinds = JournalKind::ALL.map(|kind| (kind.to_u8(), format!("{kind:?}")));
+    let kinds = JournalKind::ALL.map(|kind| (kind.to_u8().into(), format!("{kind:?}")));
     assert_eq!(found("### Kinds of record"), kinds);
-    let namespaces = XattrNamespace::ALL.map(|one| (one.to_u8(), format!("{one:?}")));
+    let namespaces = XattrNamespace::ALL.map(|one| (one.to_u8().into(), format!("{one:?}")));
     assert_eq!(found("### Namespaces"), namespaces);
-    let features = RoFeature::ALL.map(|one| (one.bit().try_into().unwrap(), format!("{one:?}")));
+    let features = RoFeature::ALL.map(|one| (one.bit(), format!("{one:?}")));
     assert_eq!(found("### Features for writing"), features);
-    let tags = AclTag::ALL.map(|tag| (tag.to_u16().try_into().unwrap(), format!("{tag:?}")));
+    let tags = AclTag::ALL.map(|tag| (tag.to_u16().into(), format!("{tag:?}")));
     assert_eq!(found("### Tags"), tags);
 }

@@ -134,6 +134,8 @@ struct Stored {
 struct Switch {
     /// The page whose successor changes; null: the head does.
     before: PmAddr,
+    /// The link there so far, which says where that page ends.
+    link: LogLink,
     /// The page that follows it from now on.
     first: PmAddr,
     /// Pages that the list loses.
@@ -363,6 +365,8 @@ impl Fs {
         window: &Window,
         needed: u64,
     ) -> Result<()> {
+        // Before any page is taken, since it may fail.
+        let link = self.link_of(locked, window.before)?;
         let Ok(extents) = self.take_pages(call, Wanted::once(needed), Need::Release) else {
             // Collection can wait; a full pool is no reason for the operation to fail.
             return Ok(());
@@ -378,7 +382,7 @@ impl Fs {
         let reclaimed = window.pages.len() as u64 - needed;
         let counter = if needed == 0 { &self.gc.fast } else { &self.gc.thorough };
         counter.fetch_add(reclaimed, Ordering::Relaxed);
-        let place = Switch { before: window.before, first, reclaimed, cursor: last };
+        let place = Switch { before: window.before, link, first, reclaimed, cursor: last };
         note_dead(call, &freed);
         self.switch(call, locked, &place, pending, &Dentries { moved, gone })?;
         self.give(call, &freed)
@@ -398,6 +402,7 @@ impl Fs {
             .checked_sub(1)
             .map_or(window.before, |index| addr_of(index).unwrap_or(PmAddr::NULL));
         let behind = addr_of(first + count).unwrap_or(window.end);
+        let link = self.link_of(locked, before)?;
         let mut freed = Extents::default();
         let mut dentries = Dentries::default();
         for page in window.pages.iter().skip(first).take(count) {
@@ -405,7 +410,8 @@ impl Fs {
             dentries.gone.extend(&page.dead_adds);
         }
         self.gc.fast.fetch_add(count as u64, Ordering::Relaxed);
-        let place = Switch { before, first: behind, reclaimed: count as u64, cursor: before };
+        let reclaimed = count as u64;
+        let place = Switch { before, link, first: behind, reclaimed, cursor: before };
         note_dead(call, &freed);
         self.switch(call, locked, &place, Flushed::none(), &dentries)?;
         self.give(call, &freed)
@@ -450,12 +456,20 @@ impl Fs {
         Stored { pending, moved, tail }
     }
 
+    /// The link behind a page of the log; none where there is no page.
+    fn link_of(&self, locked: &Locked<'_>, page: PmAddr) -> Result<LogLink> {
+        if page.is_null() {
+            return Ok(LogLink::NONE);
+        }
+        Ok(log::decode_header(&self.pm.load_line(page)?, &locked.id, page)?.next)
+    }
+
     /// Makes `first` follow `before` (or the head), then shows the new shape to readers.
     fn switch(
         &self,
         call: &Call<'_>,
         locked: &Locked<'_>,
-        &Switch { before, first, reclaimed, cursor }: &Switch,
+        &Switch { before, link, first, reclaimed, cursor }: &Switch,
         pending: Flushed,
         dentries: &Dentries,
     ) -> Result<()> {
@@ -474,8 +488,7 @@ impl Fs {
             return self.commit(call, locked, &mut next, rest, publish);
         }
         // The page before the window ends where it did.
-        let header = log::decode_header(&self.pm.load_line(before)?, &locked.id, before)?;
-        let past = header.next.with_next(first);
+        let past = link.with_next(first);
         let mut state = locked.next_state();
         let line = if seeded::is_on(Bug::NoCertificate) {
             Flushed::none()
