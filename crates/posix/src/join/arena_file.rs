@@ -246,7 +246,8 @@ impl ArenaFile {
     /// # Errors
     /// As [`ArenaFile::live_clients`].
     pub fn is_done_with(&self) -> Result<bool, JoinError> {
-        Ok(!self.has_left_behind()? && self.stored_behind()?.is_empty())
+        let is_done = |arena| !has_left_behind(&arena) && stored_behind(&arena).is_empty();
+        Ok(self.usable()?.is_none_or(is_done))
     }
 
     /// The arenas with what clients that were all killed had only buffered of a pool with this one's number, where another
@@ -327,8 +328,8 @@ pub fn remove_arenas_of_dead(device: (u32, u32)) {
         };
         let served_it = mounts_served(&arena).any(|(_, served)| served.device == device);
         let may_buffer = OpenOptions::of_arena(&arena).mode.is_some();
-        let has_stored = !stored_behind(&arena).is_empty();
-        if served_it && live_clients(&arena).is_empty() && !may_buffer && !has_stored {
+        let has_stored = || !stored_behind(&arena).is_empty();
+        if served_it && live_clients(&arena).is_empty() && !may_buffer && !has_stored() {
             remove_only(&path, &arena).unwrap_or_default();
         }
     }
