@@ -190,14 +190,13 @@ pub(crate) fn rename(from: (u64, u64), to: (u64, u64), flags: u64) -> Served {
             for (attr, to) in moved.into_iter().filter(|_| is_elsewhere) {
                 attr.inspect(|attr| shown::moved(attr.ino, to.ino));
             }
-            let are_known = [
-                is_known(&old, &attr),
-                target.attr.is_some_and(|replaced| is_known(&new, &replaced)),
-            ];
-            for ((dir, path), _) in
-                [from, to].into_iter().zip(are_known).filter(|(_, known)| *known)
-            {
-                look(dir, path);
+            // Before a look, after which nothing is known of the pool.
+            let replaces = target.attr.is_some_and(|replaced| is_known(&new, &replaced));
+            if is_known(&old, &attr) {
+                look(from.0, from.1);
+            }
+            if replaces {
+                look(to.0, to.1);
             }
         }))
     })())
