@@ -67,6 +67,11 @@ impl Aside {
         }
     }
 
+    /// Whether any request waits.
+    pub(crate) fn waits(&self) -> bool {
+        locked(&self.list).attended
+    }
+
     fn put(&self, ino: Ino, answer: Answer) {
         let now = Instant::now();
         let until = now + PATIENCE;

@@ -5,6 +5,10 @@
 //! killed between the two leaves the name. So what nobody has removed within a moment, the kernel is told to forget,
 //! which harms nobody who has the file open by then. That is said by a thread of its own: the kernel takes the
 //! directory's lock for it, which a look-up there has until it is answered. The thread is there while there are names.
+//!
+//! Nothing is said while a page waits for programs to give way. Another program may have the file's lock in the kernel
+//! until it gets that page, and a third one, that removes a name of the file, the directory's until it gets the file's. A
+//! thread that waits for the directory's lock can't be killed: the daemon would neither answer nor end.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -14,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use fuser::{INodeNo, Notifier};
 
+use crate::aside::Aside;
 use crate::by_number;
 use crate::fuser_convert::ino;
 use crate::locked::locked;
@@ -25,6 +30,7 @@ const MOMENT: Duration = Duration::from_secs(1);
 pub(crate) struct Names {
     list: Arc<Mutex<List>>,
     notifier: Arc<OnceLock<Notifier>>,
+    aside: Arc<Aside>,
 }
 
 #[derive(Default)]
@@ -35,8 +41,8 @@ struct List {
 }
 
 impl Names {
-    pub(crate) fn new(notifier: &Arc<OnceLock<Notifier>>) -> Self {
-        Self { list: Arc::default(), notifier: notifier.clone() }
+    pub(crate) fn new(notifier: &Arc<OnceLock<Notifier>>, aside: &Arc<Aside>) -> Self {
+        Self { list: Arc::default(), notifier: notifier.clone(), aside: aside.clone() }
     }
 
     /// A name in a directory is about to be told to the kernel.
@@ -47,8 +53,9 @@ impl Names {
         let mut list = locked(&self.list);
         list.names.insert(name.to_owned(), Instant::now());
         if !list.attended {
-            let (names, notifier) = (self.list.clone(), self.notifier.clone());
-            let attend = move || while forget_old(&names, parent, &notifier) {};
+            let (names, aside) = (self.list.clone(), self.aside.clone());
+            let notifier = self.notifier.clone();
+            let attend = move || attend(&names, &aside, parent, &notifier);
             // Where no thread can be had the next name asks for one.
             list.attended = Builder::new().name("novale-names".to_owned()).spawn(attend).is_ok();
         }
@@ -62,9 +69,18 @@ impl Names {
     }
 }
 
-/// Waits a moment, and has the kernel forget the names that are as old; false when none is left.
+/// Has the kernel forget names from moment to moment; ends when none is left.
+fn attend(list: &Mutex<List>, aside: &Aside, parent: INodeNo, notifier: &OnceLock<Notifier>) {
+    loop {
+        park_timeout(MOMENT);
+        if !aside.waits() && !forget_old(list, parent, notifier) {
+            return;
+        }
+    }
+}
+
+/// Has the kernel forget the names that are a moment old; false when none is left.
 fn forget_old(list: &Mutex<List>, parent: INodeNo, notifier: &OnceLock<Notifier>) -> bool {
-    park_timeout(MOMENT);
     let mut list_now = locked(list);
     let old: Vec<OsString> = list_now
         .names

@@ -86,13 +86,14 @@ impl Transport for FuserTransport {
         config.clone_fd = true;
         // Who may ask is the kernel's decision, by allow_other: fuser need not repeat it.
         let notifier = Arc::new(OnceLock::new());
+        let aside = Arc::new(Aside::new(service.clone()));
         let session = Session::from_fd(
             Adapter {
                 notifier: notifier.clone(),
                 keeps: Keeps::new(service.is_shared()),
                 looked: service.is_shared().then(Looked::default),
-                names: Names::new(&notifier),
-                aside: Aside::new(service.clone()),
+                names: Names::new(&notifier, &aside),
+                aside,
                 room: Room::new(service.clone()),
                 service,
                 acl: self.acl,
@@ -120,7 +121,7 @@ impl Connection for FuserConnection {
 struct Adapter {
     service: Arc<dyn Service>,
     /// What waits for programs to give way that have a file's own pages mapped.
-    aside: Aside,
+    aside: Arc<Aside>,
     /// What waits for removed files to go.
     room: Room,
     acl: bool,

@@ -11,12 +11,15 @@ mod harness;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::time::Duration;
 
-use harness::support::{Scratch, ends, novale, program, signal_daemon};
+use harness::support::{Scratch, ends, eventually, novale, program, signal_daemon};
 use harness::{PLACE, is_whole, library, mounted};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 
 const PAGE: usize = 4096;
 const PAGES: usize = 4;
@@ -133,10 +136,70 @@ fn what_is_mapped_later_gives_way_to_the_next_mount() {
     is_whole(&scratch, &slot);
 }
 
+/// Whether a thread of a process waits in a function of the kernel's.
+fn waits_in(process: u32, function: &str) -> bool {
+    let threads = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
+    // One may have ended by now.
+    let places = threads.map(|it| fs::read_to_string(it.path().join("wchan")).unwrap_or_default());
+    places.into_iter().any(|place| place.contains(function))
+}
+
+/// The file by its number, whatever generation it is of.
+fn by_number(scratch: &Scratch) -> PathBuf {
+    let ino = fs::metadata(scratch.in_dir("file")).unwrap().ino();
+    let mut names = (0..).map(|it| scratch.in_dir(&format!(".novale/{ino}.{it}")));
+    names.find(|name| name.exists()).unwrap()
+}
+
+/// A program wants a page that a stopped one has to give back. Another one cuts the file, and has its lock in the kernel
+/// until that is so. A third one removes a name of the file by number, and has the folder's lock until it gets the
+/// file's. Returns the stopped one and those who wait, once the daemon was to have the kernel forget that name, for which
+/// it needs the folder's lock; none where the page was refused meanwhile, after five seconds.
+fn wait_for_a_page(scratch: &Scratch) -> Option<([Peer; 3], Child)> {
+    let [mut wants, mut cuts] =
+        ["opens_first", "cuts"].map(|task| Peer::start(scratch, false, task));
+    wants.heard("opened");
+    cuts.heard("opened");
+    let mut holder = Peer::start(scratch, true, "maps_first");
+    assert_eq!(holder.heard("mapped"), "own");
+    let by_number = by_number(scratch);
+    kill_process(Pid::from_child(&holder.child), Signal::STOP).unwrap();
+    wants.tell();
+    wants.heard("mapped");
+    wants.tell();
+    let (wanting, cutting) = (wants.child.id(), cuts.child.id());
+    let mut is_over = || wants.child.try_wait().unwrap().is_some();
+    let mut wait =
+        |process, function| eventually(|| waits_in(process, function) || is_over()) && !is_over();
+    let two_wait = wait(wanting, "folio") && {
+        cuts.tell();
+        wait(cutting, "folio")
+    };
+    let removes = Command::new("rm").arg(by_number).spawn().unwrap();
+    let all_wait = two_wait && wait(removes.id(), "vfs_unlink");
+    // A name is left to who has looked it up for a second, and each second those are looked at that are as old.
+    std::thread::sleep(Duration::from_millis(2200));
+    (all_wait && !is_over()).then_some(([holder, wants, cuts], removes))
+}
+
+/// It waited, killed, for the folder's lock, and all that it had not answered waited for its end.
+#[test]
+fn a_killed_daemon_ends_while_a_page_is_waited_for() {
+    let Some((scratch, slot)) = with_file("a_killed_daemon_ends") else { return };
+    let waiting = (0..5).find_map(|_| wait_for_a_page(&scratch));
+    let ([holder, mut wants, mut cuts], mut removes) = waiting.unwrap();
+    assert!(ends(signal_daemon(&slot, Signal::KILL)));
+    for waits in [&mut wants.child, &mut cuts.child, &mut removes] {
+        assert!(eventually(|| waits.try_wait().unwrap().is_some()));
+    }
+    drop(holder);
+    assert!(Command::new("umount").args(["-l", &scratch.dir()]).status().unwrap().success());
+    novale(&["check", &slot]).ok();
+}
+
 mod tasks {
     use std::fs::File;
     use std::os::fd::AsRawFd;
-    use std::path::PathBuf;
 
     use super::*;
 
@@ -197,6 +260,15 @@ mod tasks {
         println!("opened");
         assert!(is_told());
         store(map(&file));
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn cuts() {
+        let file = open();
+        println!("opened");
+        assert!(is_told());
+        file.set_len(0).unwrap();
     }
 
     #[test]
