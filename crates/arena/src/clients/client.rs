@@ -306,6 +306,7 @@ impl Client {
     #[inline]
     #[must_use]
     pub fn op(&self, kind: u32, hint: u32) -> Op<'_> {
+        self.arena().segment().map_ahead();
         let first = (hint as usize) % ORDINARY;
         self.try_op(kind, first).unwrap_or_else(|| self.wait_op(kind, first))
     }

@@ -26,6 +26,10 @@ pub(crate) const STEP: u64 = 2 << 20;
 /// kernel has cleared them, 4 us a page.
 const GROWTH: u64 = 256 << 10;
 
+/// So much more is mapped than there is, so that nobody has to map any while he has locks: that takes the process'
+/// table of mappings, which another thread may have that waits for just these locks, in a page fault of a file of a mount.
+const AHEAD: u64 = 32 << 20;
+
 /// The least segment: one step, of which the header takes [`FIXED`] bytes.
 pub(crate) const LEAST: u64 = STEP;
 
@@ -48,6 +52,8 @@ pub(crate) struct Segment {
     len: u64,
     /// This process' knowledge of how much is allocated; another process may have added more.
     limit: AtomicU64,
+    /// How much of the file is mapped, as far as there is any.
+    mapped: AtomicU64,
     file: Option<File>,
 }
 
@@ -70,7 +76,7 @@ impl Segment {
     }
 
     /// Maps `file`, of which `len` bytes may be used in the end; it may be shorter now. Addresses are
-    /// reserved for all of it, and never more mapped than there is: a debugger or a checker of memory
+    /// reserved for all of it, and no more than [`AHEAD`] mapped than there is: a debugger or a checker of memory
     /// looks at all that is mapped.
     pub(crate) fn of_file(file: File, len: u64) -> Result<Self, ArenaError> {
         let len = checked_len(len)?;
@@ -96,7 +102,8 @@ impl Segment {
         let base = mapped.map_err(|e| io_error("map the arena", e.into()))?;
         let base = NonNull::new(base.cast::<u8>())
             .ok_or_else(|| io_error("map the arena", io::ErrorKind::OutOfMemory.into()))?;
-        let segment = Self { base, len, limit: AtomicU64::new(limit), file };
+        let segment =
+            Self { base, len, limit: AtomicU64::new(limit), mapped: AtomicU64::new(limit), file };
         if segment.file.is_none() {
             segment.advise(0, len, Advice::LinuxHugepage);
         }
@@ -114,16 +121,22 @@ impl Segment {
         unsafe { rustix::mm::madvise(start, len, advice) }.ok();
     }
 
-    /// Maps the file up to `to`, where it has that many bytes, and only then says so. Threads that do
-    /// it at once map the same bytes at the same place. Returns what is known to be allocated.
+    /// Says that the file has bytes up to `to`, which it has, once they are mapped. Returns what is known to be allocated.
     #[cold]
     fn raise(&self, file: &File, to: u64) -> u64 {
         let known = self.limit.load(Relaxed);
-        let from = known / GROWTH * GROWTH;
-        if to <= known {
+        if to <= known || to > self.mapped.load(Relaxed) && !self.map(file, to) {
             return known;
         }
-        // SAFETY: `from` is below `to`, which is at most the length of the mapping.
+        self.limit.fetch_max(to, Relaxed).max(to)
+    }
+
+    /// Maps the file up to `to`, and what may come to be behind it. Threads that do it at once map the same bytes at the
+    /// same place.
+    fn map(&self, file: &File, to: u64) -> bool {
+        let from = self.mapped.load(Relaxed) / GROWTH * GROWTH;
+        let to = to.saturating_add(AHEAD).next_multiple_of(GROWTH).min(self.len);
+        // SAFETY: `from` is at most the length of the mapping.
         let at = unsafe { self.base.add(to_usize(from)) }.as_ptr().cast();
         let access = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::SHARED | MapFlags::FIXED;
@@ -131,11 +144,29 @@ impl Segment {
         let mapped =
             unsafe { rustix::mm::mmap(at, to_usize(to - from), access, flags, file, from) };
         if mapped.is_err() {
-            return known;
+            return false;
         }
         self.advise(from, to, Advice::LinuxHugepage);
         self.advise(from, to, Advice::LinuxDontDump);
-        self.limit.fetch_max(to, Relaxed).max(to)
+        self.mapped.fetch_max(to, Relaxed);
+        true
+    }
+
+    /// Maps ahead again where less than half of [`AHEAD`] is left. For a thread that has no locks.
+    #[inline]
+    pub(crate) fn map_ahead(&self) {
+        let (known, mapped) = (self.limit.load(Relaxed), self.mapped.load(Relaxed));
+        if mapped - known < AHEAD / 2 && mapped < self.len {
+            self.map_more(known);
+        }
+    }
+
+    #[cold]
+    fn map_more(&self, known: u64) {
+        if let Some(file) = &self.file {
+            // Where the kernel refuses, who needs it asks again.
+            self.map(file, known);
+        }
     }
 
     /// The segment's greatest size in bytes.

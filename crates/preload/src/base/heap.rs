@@ -1,10 +1,14 @@
 //! Memory of this library's own: a signal handler that interrupts the program's `malloc` may open
 //! a file, which must not need that `malloc`.
+//!
+//! It is mapped ahead, and given back later, by threads that begin a call. To map memory takes the process' table of
+//! mappings, which another thread may have in a page fault of a file of a mount, until the mount's daemon has got the lock of
+//! an inode: a thread that has that lock, or the heap's while the first one needs it, would wait for it for ever.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::UnsafeCell;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use dlmalloc::{Allocator, Dlmalloc};
 
@@ -65,29 +69,121 @@ impl Reserve {
     }
 }
 
+/// Memory that is mapped for the heap, and not the heap's yet: an address, and so many bytes.
+struct Ahead {
+    at: AtomicUsize,
+    left: AtomicUsize,
+    /// What the heap has given up, and how much of each; not unmapped yet.
+    gone: [(AtomicUsize, AtomicUsize); GONE_MAX],
+    gone_count: AtomicUsize,
+}
+
+/// Mapped at once.
+const CHUNK: usize = 1 << 20;
+/// The least that is kept ahead: no call takes more as a rule.
+const AHEAD_LEAST: usize = CHUNK / 4;
+/// More ranges than these stay the heap's.
+const GONE_MAX: usize = 8;
+
+/// Changed by who has the heap locked.
+static AHEAD: Ahead = Ahead {
+    at: AtomicUsize::new(0),
+    left: AtomicUsize::new(0),
+    gone: [const { (AtomicUsize::new(0), AtomicUsize::new(0)) }; GONE_MAX],
+    gone_count: AtomicUsize::new(0),
+};
+/// The kernel gives no memory ahead.
+static IS_REFUSED: AtomicBool = AtomicBool::new(false);
+
+impl Ahead {
+    /// So many bytes of it, which are zeroes; nothing where it has less.
+    fn take(&self, size: usize) -> Option<*mut u8> {
+        let (at, left) = (self.at.load(Ordering::Relaxed), self.left.load(Ordering::Relaxed));
+        let rest = left.checked_sub(size)?;
+        self.at.store(at + size, Ordering::Relaxed);
+        self.left.store(rest, Ordering::Relaxed);
+        Some(std::ptr::with_exposed_provenance_mut(at))
+    }
+
+    /// Notes what is to be unmapped; false where it stays.
+    fn gives_up(&self, at: usize, size: usize) -> bool {
+        let count = self.gone_count.load(Ordering::Relaxed);
+        let Some((start, len)) = self.gone.get(count) else { return false };
+        start.store(at, Ordering::Relaxed);
+        len.store(size, Ordering::Relaxed);
+        self.gone_count.store(count + 1, Ordering::Relaxed);
+        true
+    }
+
+    /// Whether memory is to be mapped or unmapped.
+    #[inline]
+    fn is_to_be_tended(&self) -> bool {
+        let is_short = self.left.load(Ordering::Relaxed) < AHEAD_LEAST;
+        is_short && !IS_REFUSED.load(Ordering::Relaxed)
+            || self.gone_count.load(Ordering::Relaxed) > 0
+    }
+}
+
+/// Maps memory ahead and gives back what the heap has given up, for a thread that has no locks.
+#[inline]
+pub(crate) fn tend() {
+    if AHEAD.is_to_be_tended() {
+        tend_now();
+    }
+}
+
+#[cold]
+fn tend_now() {
+    let unmap = |(at, len): (usize, usize)| sys!(libc::SYS_munmap, at, len);
+    let mut rest = (0, 0);
+    if AHEAD.left.load(Ordering::Relaxed) < AHEAD_LEAST {
+        let made = map(CHUNK);
+        IS_REFUSED.store(made.is_none(), Ordering::Relaxed);
+        if let Some(made) = made {
+            // The first page of a mapping takes the table, too.
+            // SAFETY: the memory is nobody's yet, and as long as a chunk.
+            unsafe { made.write_volatile(0) };
+            let _heap = HEAP.0.lock();
+            rest = (AHEAD.at.load(Ordering::Relaxed), AHEAD.left.load(Ordering::Relaxed));
+            AHEAD.at.store(made.expose_provenance(), Ordering::Relaxed);
+            AHEAD.left.store(CHUNK, Ordering::Relaxed);
+        }
+    }
+    let mut gone = [(0, 0); GONE_MAX];
+    let heap = HEAP.0.lock();
+    let count = AHEAD.gone_count.swap(0, Ordering::Relaxed);
+    for (gone, (at, len)) in gone.iter_mut().zip(&AHEAD.gone) {
+        *gone = (at.load(Ordering::Relaxed), len.load(Ordering::Relaxed));
+    }
+    drop(heap);
+    for range in gone.into_iter().take(count).chain([rest]).filter(|(_, len)| *len > 0) {
+        unmap(range);
+    }
+}
+
+/// A fresh mapping.
+fn map(size: usize) -> Option<*mut u8> {
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    let at = sys!(libc::SYS_mmap, 0, size, access, flags, u64::MAX, 0);
+    usize::try_from(at).ok().map(std::ptr::with_exposed_provenance_mut)
+}
+
 /// Memory from the kernel, in whole pages, or of the reserve.
 struct Pages;
 
-// SAFETY: each range is a fresh private mapping of the length that is asked for, and is given back
-// whole or by parts as the allocator says.
+// SAFETY: each range is a fresh private mapping of the length that is asked for, or a part of one that nobody else
+// has, and is given back whole or by parts as the allocator says.
 unsafe impl Allocator for Pages {
     fn alloc(&self, size: usize) -> (*mut u8, usize, u32) {
-        let access = libc::PROT_READ | libc::PROT_WRITE;
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        let at = sys!(libc::SYS_mmap, 0, size, access, flags, u64::MAX, 0);
-        match usize::try_from(at) {
-            Ok(at) => (at as *mut u8, size, 0),
-            Err(_) => (RESERVE.take(size), size, OF_RESERVE),
+        match AHEAD.take(size).or_else(|| map(size)) {
+            Some(at) => (at, size, 0),
+            None => (RESERVE.take(size), size, OF_RESERVE),
         }
     }
 
-    fn remap(&self, at: *mut u8, old: usize, new: usize, can_move: bool) -> *mut u8 {
-        if RESERVE.has(at) {
-            return std::ptr::null_mut();
-        }
-        let flags = if can_move { libc::MREMAP_MAYMOVE } else { 0 };
-        let at = sys!(libc::SYS_mremap, at, old, new, flags);
-        usize::try_from(at).map_or(std::ptr::null_mut(), |at| at as *mut u8)
+    fn remap(&self, _at: *mut u8, _old: usize, _new: usize, _can_move: bool) -> *mut u8 {
+        std::ptr::null_mut()
     }
 
     fn free_part(&self, at: *mut u8, old: usize, new: usize) -> bool {
@@ -95,7 +191,7 @@ unsafe impl Allocator for Pages {
             RESERVE.give(at, new, old);
             return true;
         }
-        sys!(libc::SYS_munmap, at.wrapping_add(new), old - new) == 0
+        AHEAD.gives_up(at.expose_provenance() + new, old - new)
     }
 
     fn free(&self, at: *mut u8, size: usize) -> bool {
@@ -103,7 +199,7 @@ unsafe impl Allocator for Pages {
             RESERVE.give(at, 0, size);
             return true;
         }
-        sys!(libc::SYS_munmap, at, size) == 0
+        AHEAD.gives_up(at.expose_provenance(), size)
     }
 
     fn can_release_part(&self, _flags: u32) -> bool {

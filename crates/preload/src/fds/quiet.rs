@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use crate::base::heap;
 use crate::base::lock::Lock;
 use crate::base::sys::{fail, sys};
 use crate::base::thread::current;
@@ -51,6 +52,7 @@ impl Serving {
     pub(crate) fn new(calls: Calls) -> Self {
         let own = my_hazard().map(|hazard| &hazard.inside);
         come_in(own, calls as u32);
+        heap::tend();
         Self(own)
     }
 }
