@@ -27,6 +27,9 @@ promises! {
     /// looked at before.
     ends_beyond_all_offsets_are_errors: runs_without_the_daemon ends;
     blocked_faults_stay_blocked: runs_with_the_daemon blocked_faults;
+    /// Who only asked for a limit was taken to give one at address 0. The fault ended a program that has its handler on
+    /// a stack which is not there.
+    a_limit_is_asked_for_without_a_fault: runs_with_the_daemon asks_for_a_limit;
     /// A handler of the program's ran in the middle of the call. It could jump out of it, and the thread's files were
     /// other ones from then on.
     no_handler_runs_in_the_middle_of_a_call: runs_with_the_daemon taken_away;
@@ -250,6 +253,25 @@ mod tasks {
     #[ignore = "a task of another test"]
     fn begins_blocked() {
         assert!(is_blocked(libc::SIGSEGV) && is_blocked(libc::SIGBUS));
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn asks_for_a_limit() {
+        File::create(place().join("file")).unwrap();
+        let len = 1 << 16;
+        let (access, flags) = (libc::PROT_NONE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        let nowhere = unsafe { libc::mmap(std::ptr::null_mut(), len, access, flags, -1, 0) };
+        let stack = libc::stack_t { ss_sp: nowhere, ss_flags: 0, ss_size: len };
+        assert_eq!(unsafe { libc::sigaltstack(&raw const stack, std::ptr::null_mut()) }, 0);
+        let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+        action.sa_sigaction = leaves as *const () as usize;
+        action.sa_flags = libc::SA_ONSTACK;
+        let none = std::ptr::null_mut();
+        assert_eq!(unsafe { libc::sigaction(libc::SIGSEGV, &raw const action, none) }, 0);
+        let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        assert_eq!(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) }, 0);
+        assert!(limit.rlim_cur > 0);
     }
 
     extern "C" fn leaves(_: i32) {

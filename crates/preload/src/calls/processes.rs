@@ -385,9 +385,12 @@ fn new_limit(number: i64, args: &Args) -> Option<(libc::__rlimit_resource_t, u64
         libc::SYS_prlimit64 => (first as i32, second, third),
         _ => (0, first, second),
     };
-    let is_own = whose == 0 || Ret::from(whose) == sys!(libc::SYS_getpid);
-    let limit = guard::load(given).filter(|_| is_own && given != 0)?;
-    Some((resource as libc::__rlimit_resource_t, limit))
+    let is_own = || whose == 0 || Ret::from(whose) == sys!(libc::SYS_getpid);
+    // Nothing is given where a limit is only asked for.
+    if given == 0 || !is_own() {
+        return None;
+    }
+    Some((resource as libc::__rlimit_resource_t, guard::load(given)?))
 }
 
 static UMASK: Lock<()> = Lock::new(());
