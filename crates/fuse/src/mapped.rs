@@ -16,6 +16,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use novale_core::{Ctx, Fs, Ino, Result};
 
+use crate::late::Late;
 use crate::locked::locked;
 
 /// What the kernel has of a file.
@@ -54,17 +55,14 @@ impl OpenFiles {
         drop(self.end.wait_while(self.files(), ends).unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Whether at most one is open.
-    pub(crate) fn is_last(&self, ino: Ino) -> bool {
-        self.files().get(&ino.get()).is_none_or(|file| file.open <= 1)
-    }
-
-    /// One has ended, and with it the mappings made of it.
-    pub(crate) fn ended(&self, fs: &Fs, ctx: &Ctx, ino: Ino) -> Result<()> {
+    /// One has ended, and with it the mappings made of it. What they have stored and was only answered to be written back
+    /// is written before the mark goes: from then on others write by themselves.
+    pub(crate) fn ended(&self, fs: &Fs, ctx: &Ctx, ino: Ino, late: &Late) -> Result<()> {
         if !self.begins_end(ino) {
             return Ok(());
         }
         loop {
+            late.wait(&[ino]);
             // What a kernel wanted that has no open file any more, it wants no longer.
             let is_over = || self.files().get(&ino.get()).is_none_or(|file| file.open == 0);
             let done = if fs.mounts() == 1 { fs.end_mapped(ctx, ino, is_over) } else { Ok(()) };
@@ -99,5 +97,64 @@ impl OpenFiles {
         }
         self.end.notify_all();
         true
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test panics")]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    use novale_arena::Arena;
+    use novale_core::{FileKind, MkfsOptions, NewInode, Node, OpenOptions, Serial, mkfs};
+    use novale_pm::{Pm, PmOptions};
+
+    use super::*;
+    use crate::late::{Answer, Write};
+    use crate::novale::Novale;
+    use crate::service::Reply;
+
+    /// Tells when it is answered before it is done.
+    struct Early(std::sync::mpsc::Sender<()>);
+
+    impl Answer for Early {
+        fn early(&mut self) {
+            self.0.send(()).unwrap();
+        }
+        fn end(self: Box<Self>, _: Reply<usize>) {}
+    }
+
+    /// Of two that ended at once each took the other one for the last, and neither waited. What others wrote then was
+    /// overwritten by what had been stored before.
+    #[test]
+    fn what_was_answered_early_is_written_before_the_mark_goes() {
+        let pm = Pm::anonymous(&[16 << 20], &PmOptions::default()).unwrap();
+        mkfs(&pm, &MkfsOptions::numbered(1, 4)).unwrap();
+        let arena = Arena::anonymous(64 << 20).unwrap();
+        let fs = Fs::open(pm, arena, &OpenOptions::default(), &Serial, &|_| ()).unwrap();
+        let new =
+            NewInode { kind: FileKind::File, mode: 0o600, uid: 0, gid: 0, rdev: 0, target: b"" };
+        let ctx = Novale::ctx();
+        let ino = fs.create(&ctx, Node::ROOT, b"file", &new).unwrap().ino;
+        let (files, late) = (OpenFiles::default(), Arc::new(Late::default()));
+        fs.add_mount();
+        files.opened(ino);
+        fs.set_mapped(&ctx, ino, true).unwrap();
+        let (tell, told) = channel();
+        let unused = || Box::new(|_: &[u8]| Ok(0_usize)) as Write;
+        let now = late.begin(ino, b"late", unused, Box::new(Early(tell))).unwrap();
+        told.recv().unwrap();
+        std::thread::scope(|scope| {
+            let (tell, told) = channel();
+            let (files, fs, late) = (&files, &fs, &late);
+            scope.spawn(move || tell.send(files.ended(fs, &ctx, ino, late)).unwrap());
+            assert!(told.recv_timeout(Duration::from_millis(200)).is_err());
+            assert!(fs.is_mapped(&ctx, ino).unwrap());
+            late.end(now, Ok(4));
+            told.recv().unwrap().unwrap();
+        });
+        assert!(!fs.is_mapped(&ctx, ino).unwrap());
     }
 }

@@ -210,6 +210,11 @@ impl Novale {
         cache::opened(self.atime(), attr, open, ctx.now_ns)
     }
 
+    /// The kernel has the file open once less.
+    fn no_more_open(&self, ino: Ino) -> Reply<()> {
+        self.done(self.open_files.ended(&self.fs, &Self::ctx(), ino, &self.late))
+    }
+
     /// What a file handle's inode number leads to, `.` or `..`.
     fn lookup_dots(&self, ino: Ino, name: &[u8]) -> Reply<Attr> {
         let ino =
@@ -570,7 +575,7 @@ impl Service for Novale {
         }
         // What was marked for this program alone is not mapped.
         self.open_files.opened(ino);
-        self.done(self.open_files.ended(&self.fs, &Self::ctx(), ino))?;
+        self.no_more_open(ino)?;
         Err(Errno(libc::ETXTBSY))
     }
 
@@ -600,16 +605,13 @@ impl Service for Novale {
     }
 
     fn closed(&self, ino: Ino, open: OpenRequest) {
-        if self.open_files.is_last(ino) {
-            self.late.wait(&[ino]);
-        }
         if open.stores {
             self.stores.ended(ino);
         }
         if self.settings.shared
             && let Ok(_pass) = self.gate.enter()
         {
-            self.done(self.open_files.ended(&self.fs, &Self::ctx(), ino)).unwrap_or_default();
+            self.no_more_open(ino).unwrap_or_default();
         }
     }
 
