@@ -231,13 +231,13 @@ global_asm!(
     // first that each thread makes, of its mask.
     "cmp eax, {exit}",
     "je 3f",
-    "cmp eax, {mask}",
-    "je 3f",
     "cmp eax, {alternate}",
     "je 3f",
     "mov rsi, qword ptr fs:[rcx + 8]",
     "test rsi, rsi",
     "jnz 6f",
+    "cmp eax, {mask}",
+    "je 3f",
     // A thread's first call: of the program's stack, which may be small, it takes next to nothing, or, where vectors
     // are kept, room for those.
     "novale_call {take_stack}, \\keeps",
@@ -307,7 +307,7 @@ global_asm!(
     "jmp r11",
     // All calls of a child that uses this memory are the kernel's; by its first it lets threads in, and signals,
     // and of a program that it starts the environment may have to be another one. It is on a stack of its parent's
-    // making.
+    // making, which may be small, and goes on on the one that its parent has for this library and waits outside of.
     "8:",
     "cmp dword ptr fs:[rcx], {borrowed}",
     "jne 9f",
@@ -327,8 +327,16 @@ global_asm!(
     "sub rsp, 512",
     "and rsp, -64",
     "fxsave64 [rsp]",
+    "mov r8, rsp",
+    "mov r9, qword ptr fs:[rcx + 8]",
+    "test r9, r9",
+    "cmovnz rsp, r9",
     "mov rcx, rax",
+    "and rsp, -64",
+    "sub rsp, 64",
+    "mov qword ptr [rsp], r8",
     "novale_call {call_lent}, \\keeps",
+    "mov rsp, qword ptr [rsp]",
     "fxrstor64 [rsp]",
     "mov rsp, rbp",
     "pop rbp",

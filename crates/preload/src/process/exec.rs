@@ -10,9 +10,9 @@
 //!   programs call, and nothing else, would end them for what this library does when it is loaded. So
 //!   nothing is asked of files then either.
 //!
-//! This runs in children made by `vfork` too, in their parent's memory and on a stack of its making: it
-//! takes no lock, and little stack. What is made for the next program lies in a mapping of its own, which
-//! the parent's thread gives back with its next one.
+//! This runs in children made by `vfork` too, in their parent's memory and on the stack that it has for this library,
+//! or on one of the program's making: it takes no lock, and little stack. What is made for the next program lies in a
+//! mapping of its own, which the parent's thread gives back with its next one.
 
 use std::sync::atomic::Ordering;
 
