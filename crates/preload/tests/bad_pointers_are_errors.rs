@@ -30,6 +30,9 @@ promises! {
     /// Who only asked for a limit was taken to give one at address 0. The fault ended a program that has its handler on
     /// a stack which is not there.
     a_limit_is_asked_for_without_a_fault: runs_with_the_daemon asks_for_a_limit;
+    /// Calls about signals and programs that children start were served on the program's stack, and took 10 and 30 KB of
+    /// it in a build with checks.
+    small_stacks_are_enough: runs_with_the_daemon small_stacks;
     /// A handler of the program's ran in the middle of the call. It could jump out of it, and the thread's files were
     /// other ones from then on.
     no_handler_runs_in_the_middle_of_a_call: runs_with_the_daemon taken_away;
@@ -272,6 +275,51 @@ mod tasks {
         let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
         assert_eq!(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) }, 0);
         assert!(limit.rlim_cur > 0);
+    }
+
+    /// Memory for a stack, behind a page that nobody can touch.
+    fn stack_of(bytes: usize) -> *mut libc::c_void {
+        let (access, flags) =
+            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        let len = 4096 + bytes;
+        let at = unsafe { libc::mmap(std::ptr::null_mut(), len, access, flags, -1, 0) };
+        assert_ne!(at, libc::MAP_FAILED);
+        assert_eq!(unsafe { libc::mprotect(at, 4096, libc::PROT_NONE) }, 0);
+        at.wrapping_byte_add(4096)
+    }
+
+    extern "C" fn blocks(_: i32) {
+        let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
+        unsafe { libc::sigaddset(&raw mut set, libc::SIGUSR2) };
+        unsafe { libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
+    }
+
+    extern "C" fn starts_true(_: *mut libc::c_void) -> i32 {
+        let (path, end) = (c"/bin/true".as_ptr(), std::ptr::null());
+        unsafe { libc::execv(path, [path, end].as_ptr()) };
+        1
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn small_stacks() {
+        File::create(place().join("file")).unwrap();
+        let least = usize::try_from(unsafe { libc::getauxval(libc::AT_MINSIGSTKSZ) }).unwrap();
+        let bytes = (least + 4096).next_multiple_of(4096);
+        let handle = || {
+            let stack = libc::stack_t { ss_sp: stack_of(bytes), ss_flags: 0, ss_size: bytes };
+            assert_eq!(unsafe { libc::sigaltstack(&raw const stack, std::ptr::null_mut()) }, 0);
+            let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+            action.sa_sigaction = blocks as *const () as usize;
+            action.sa_flags = libc::SA_ONSTACK;
+            unsafe { libc::sigaction(libc::SIGUSR1, &raw const action, std::ptr::null_mut()) };
+            unsafe { libc::raise(libc::SIGUSR1) };
+        };
+        assert_eq!(libc::WEXITSTATUS(child_says(handle)), 99);
+        let top = stack_of(8192).wrapping_byte_add(8192);
+        let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
+        let child = unsafe { libc::clone(starts_true, top, flags, std::ptr::null_mut()) };
+        assert_eq!(exits_with(child), 0);
     }
 
     extern "C" fn leaves(_: i32) {

@@ -1,5 +1,6 @@
 //! Promise: a program that begins to map a file's own pages gives way to a program that only has the mount and maps the
-//! same file at that moment.
+//! same file at that moment. Threads that map a file, in any way, and one that changes the inode wait for each other no
+//! longer than they must.
 
 #![allow(clippy::unwrap_used, reason = "tests stop at what fails")]
 #![allow(unsafe_code, reason = "calls that std has no form of")]
@@ -16,8 +17,8 @@ use std::os::unix::fs::FileExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use harness::support::{Scratch, program};
-use harness::{PLACE, is_whole, library, mounted};
+use harness::support::{Scratch, eventually, program};
+use harness::{PLACE, is_whole, library, mounted, succeeds, task};
 
 const PAGE: usize = 4096;
 /// Each in a piece of its own, so that to map them takes a while.
@@ -138,15 +139,35 @@ fn two_threads_that_begin_at_once_give_way() {
     is_let_in("two_that_begin_at_once", "both_map_when_told");
 }
 
+/// One that had the file's lock needed memory, and so the table of mappings. A page fault of the file kept that table,
+/// and waited for the file's lock.
+#[test]
+fn threads_that_map_a_file_and_one_that_gives_it_names_go_on() {
+    let Some((scratch, slot)) = mounted("threads_that_map_a_file") else { return };
+    let mut task = task(&scratch, "names_and_maps");
+    let mut running = task.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let ended = eventually(|| running.try_wait().unwrap().is_some());
+    if !ended {
+        running.kill().unwrap();
+    }
+    let output = running.wait_with_output().unwrap();
+    assert!(ended, "it waits for itself");
+    succeeds(&output);
+    is_whole(&scratch, &slot);
+}
+
 mod tasks {
     use std::fs::{self, File};
     use std::os::fd::AsRawFd;
     use std::path::{Path, PathBuf};
     use std::sync::Barrier;
+    use std::sync::atomic::{AtomicBool, Ordering};
     use std::time::Instant;
 
     use super::harness::{PLACE, support};
-    use super::{PAGES, map, unmap};
+    use super::{PAGE, PAGES, map, unmap};
+
+    const SOME_PAGES: usize = 64;
 
     fn is_told() -> bool {
         std::io::stdin().read_line(&mut String::new()).unwrap() > 0
@@ -242,5 +263,35 @@ mod tasks {
             drop(file);
             ends(&path);
         }
+    }
+
+    /// Maps a file, stores to its pages, and unmaps it, over and over.
+    fn map_and_unmap(path: &Path, is_over: &AtomicBool) {
+        while !is_over.load(Ordering::Relaxed) {
+            let file = open(path);
+            let at = map(&file, SOME_PAGES);
+            for page in (0..SOME_PAGES).step_by(7) {
+                unsafe { at.cast::<u8>().add(page * PAGE).write_volatile(1) };
+            }
+            unmap(at, SOME_PAGES);
+        }
+    }
+
+    #[test]
+    #[ignore = "a task of another test"]
+    fn names_and_maps() {
+        let place = PathBuf::from(std::env::var_os(PLACE).unwrap());
+        let (file, is_over) = (place.join("file"), AtomicBool::new(false));
+        fs::write(&file, vec![0; SOME_PAGES * PAGE]).unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| map_and_unmap(&file, &is_over));
+            }
+            // Long ones, which take memory that all programs share.
+            for number in 0..150_000 {
+                fs::hard_link(&file, place.join(format!("{number:0>200}"))).unwrap();
+            }
+            is_over.store(true, Ordering::Relaxed);
+        });
     }
 }

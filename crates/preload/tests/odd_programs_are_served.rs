@@ -49,9 +49,6 @@ promises! {
     /// A fault of a program that ignores such signals came again for ever; so did one of the library's own, where the
     /// program's stack for handlers has no room for more than the kernel needs.
     faults_end_who_has_nothing_for_them: runs_with_the_daemon faults;
-    /// Calls about signals and programs that children start were served on the program's stack, and took 10 and 30 KB of
-    /// it in a build with checks.
-    small_stacks_are_enough: runs_with_the_daemon small_stacks;
     /// What unwinds from a handler, as `pthread_cancel` does, found no way out of the library's own code: no
     /// destructor ran, and locks were left as they were.
     a_handler_sees_who_waits_in_the_kernel: runs_with_the_daemon seen_waiting;
@@ -273,51 +270,6 @@ mod tasks {
                 "{more}"
             );
         }
-    }
-
-    /// Memory for a stack, behind a page that nobody can touch.
-    fn stack_of(bytes: usize) -> *mut libc::c_void {
-        let (access, flags) =
-            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-        let len = 4096 + bytes;
-        let at = unsafe { libc::mmap(std::ptr::null_mut(), len, access, flags, -1, 0) };
-        assert_ne!(at, libc::MAP_FAILED);
-        assert_eq!(unsafe { libc::mprotect(at, 4096, libc::PROT_NONE) }, 0);
-        at.wrapping_byte_add(4096)
-    }
-
-    extern "C" fn blocks(_: i32) {
-        let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
-        unsafe { libc::sigaddset(&raw mut set, libc::SIGUSR2) };
-        unsafe { libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
-    }
-
-    extern "C" fn starts_true(_: *mut libc::c_void) -> i32 {
-        let (path, end) = (c"/bin/true".as_ptr(), std::ptr::null());
-        unsafe { libc::execv(path, [path, end].as_ptr()) };
-        1
-    }
-
-    #[test]
-    #[ignore = "a task of another test"]
-    fn small_stacks() {
-        drop(opened("small", false));
-        let least = usize::try_from(unsafe { libc::getauxval(libc::AT_MINSIGSTKSZ) }).unwrap();
-        let bytes = (least + 4096).next_multiple_of(4096);
-        let handle = || {
-            let stack = libc::stack_t { ss_sp: stack_of(bytes), ss_flags: 0, ss_size: bytes };
-            assert_eq!(unsafe { libc::sigaltstack(&raw const stack, std::ptr::null_mut()) }, 0);
-            let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-            action.sa_sigaction = blocks as *const () as usize;
-            action.sa_flags = libc::SA_ONSTACK;
-            unsafe { libc::sigaction(libc::SIGUSR1, &raw const action, std::ptr::null_mut()) };
-            unsafe { libc::raise(libc::SIGUSR1) };
-        };
-        assert_eq!(ends_by(handle), 0);
-        let top = stack_of(8192).wrapping_byte_add(8192);
-        let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
-        let child = unsafe { libc::clone(starts_true, top, flags, std::ptr::null_mut()) };
-        assert_eq!(exits_with(child), 0);
     }
 
     #[test]

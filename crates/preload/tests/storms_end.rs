@@ -21,20 +21,8 @@ use rustix::process::{Pid, Signal, kill_process};
 /// had interrupted; and a child waited for a thread that only its parent had.
 #[test]
 fn threads_signals_forks_and_programs_at_once() {
-    storm_ends("threads_signals_forks_and_programs", "storm");
-}
-
-/// One that had the file's lock needed memory, and so the table of mappings. A page fault of the file kept that table,
-/// and waited for the file's lock.
-#[test]
-fn threads_that_map_a_file_and_one_that_gives_it_names() {
-    storm_ends("threads_that_map_a_file", "names_and_maps");
-}
-
-/// Runs a task that may come to wait for itself.
-fn storm_ends(test: &str, name: &str) {
-    let Some((scratch, slot)) = mounted(test) else { return };
-    let mut storm = task(&scratch, name);
+    let Some((scratch, slot)) = mounted("threads_signals_forks_and_programs") else { return };
+    let mut storm = task(&scratch, "storm");
     let mut running = storm.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let ended = eventually(|| running.try_wait().unwrap().is_some());
     if !ended {
@@ -209,7 +197,6 @@ mod tasks {
     use super::harness::signals::keep_from_main_thread;
 
     const THREADS: usize = 40;
-    const MAPPED_PAGES: usize = 64;
     const TURNS: usize = 40;
     const CHILDREN: usize = 12;
 
@@ -422,40 +409,6 @@ mod tasks {
         });
         signal_each(0);
         assert!(fs::metadata(place.join("added")).unwrap().len() > 0);
-    }
-
-    /// Maps a file, stores to its pages, and unmaps it, over and over.
-    fn map_and_unmap(path: &Path, is_over: &AtomicBool) {
-        while !is_over.load(Ordering::Relaxed) {
-            let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
-            let (none, fd) = (std::ptr::null_mut(), file.as_raw_fd());
-            let access = libc::PROT_READ | libc::PROT_WRITE;
-            let at =
-                unsafe { libc::mmap(none, MAPPED_PAGES * 4096, access, libc::MAP_SHARED, fd, 0) };
-            assert_ne!(at, libc::MAP_FAILED);
-            for page in (0..MAPPED_PAGES).step_by(7) {
-                unsafe { at.cast::<u8>().add(page * 4096).write_volatile(1) };
-            }
-            assert_eq!(unsafe { libc::munmap(at, MAPPED_PAGES * 4096) }, 0);
-        }
-    }
-
-    #[test]
-    #[ignore = "a task of another test"]
-    fn names_and_maps() {
-        let place = PathBuf::from(std::env::var_os(PLACE).unwrap());
-        let (file, is_over) = (place.join("file"), AtomicBool::new(false));
-        fs::write(&file, vec![0; MAPPED_PAGES * 4096]).unwrap();
-        std::thread::scope(|scope| {
-            for _ in 0..3 {
-                scope.spawn(|| map_and_unmap(&file, &is_over));
-            }
-            // Long ones, which take memory that all programs share.
-            for number in 0..150_000 {
-                fs::hard_link(&file, place.join(format!("{number:0>200}"))).unwrap();
-            }
-            is_over.store(true, Ordering::Relaxed);
-        });
     }
 
     /// How often each of the signals that are queued at once came.

@@ -19,7 +19,7 @@ const SHARED: &[Shared] = &[
     Shared {
         number: ("crates/arena/src/memory/arena.rs", "LAYOUT"),
         of: &["crates/arena/src/"],
-        fingerprint: 0xac39_d709_9315_6c7a,
+        fingerprint: 0xa480_7cf8_5d80_ae18,
     },
     Shared {
         number: ("crates/core/src/life/attach.rs", "SHARED"),
