@@ -14,6 +14,7 @@ mod attributes;
 mod dead_clients;
 mod held;
 mod invariants;
+mod lanes;
 mod log_ends;
 mod older_states;
 mod pools;

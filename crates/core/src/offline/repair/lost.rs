@@ -10,10 +10,14 @@
 
 use std::collections::BTreeMap;
 
-use novale_layout::{INODES_PER_CHUNK, INODES_PER_PAGE, PAGE, PmAddr, WORDS_PER_PAGE};
+use novale_layout::{
+    INODES_PER_CHUNK, INODES_PER_PAGE, JOURNAL_OFFSETS, JOURNAL_RECORD_BYTES, JournalRecord, PAGE,
+    PmAddr, WORDS_PER_PAGE,
+};
 use novale_pm::{Flushed, Pm, Purpose};
 
 use crate::base::error::{Error, Result};
+use crate::base::extent::Extent;
 use crate::life::open::refuse_without_root;
 use crate::life::slots::set_given_up;
 use crate::offline::check::{check, missing_slot};
@@ -174,16 +178,45 @@ impl Repair<'_, '_> {
         }
     }
 
-    /// Gives lanes new pages that had theirs in a slot that is not there.
+    /// Gives lanes new pages that had theirs in a slot that is not there, or in a page that a file has, too: recovery
+    /// erases what is no record there, and that may be the file's bytes. What is a record counts in the new page as
+    /// it did.
     pub(super) fn move_lanes(&mut self, pool: &Pool, all: &Gathered) -> Result<()> {
         let table = pool.superblock.roots.lane_table;
         let pages = lane_pages(self.pm, pool.superblock.lane_count)?;
-        for (lane, page) in (0..).zip(pages).filter(|(_, page)| self.pm.is_absent(page.slot())) {
+        for (lane, page) in (0..).zip(pages) {
+            let is_absent = self.pm.is_absent(page.slot());
+            if !is_absent && !all.is_shared(Extent { addr: page, pages: 1 }) {
+                continue;
+            }
             let page_new = self.writer(pool, all).take_page()?;
-            self.pm.fence(self.pm.stream_zero(page_new, PAGE, Purpose::Journal)).end();
+            let zeroed = self.pm.stream_zero(page_new, PAGE, Purpose::Journal);
+            self.pm.fence(zeroed).end();
+            if !is_absent {
+                self.copy_records(pool, page, page_new)?;
+            }
             self.store_word(table.add(lane * 8), page_new);
-            self.lost(page, format!("the journal of lane {lane} was lost: it is empty"));
+            if is_absent {
+                self.lost(page, format!("the journal of lane {lane} was lost: it is empty"));
+            } else {
+                let what = format!("the page of lane {lane} is another's, too: it has a new one");
+                self.changed(page, what);
+            }
         }
+        Ok(())
+    }
+
+    /// Copies what is a record, durably, from one page of a lane to another.
+    fn copy_records(&self, pool: &Pool, from: PmAddr, to: PmAddr) -> Result<()> {
+        let mut copied = Flushed::none();
+        for offset in JOURNAL_OFFSETS {
+            let mut bytes = [0; JOURNAL_RECORD_BYTES];
+            self.pm.load(from.add(offset), &mut bytes)?;
+            if JournalRecord::decode(&bytes, pool.seed).is_ok() {
+                copied = copied.and(self.pm.stream(to.add(offset), &bytes, Purpose::Journal));
+            }
+        }
+        self.pm.fence(copied).end();
         Ok(())
     }
 }
