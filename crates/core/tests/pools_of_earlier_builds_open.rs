@@ -12,11 +12,12 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use novale_arena::Arena;
 use novale_core::{
     Attr, Ctx, Fallocate, Form, Fs, Ino, MkfsOptions, Node, OpenOptions, Placement, Quota,
-    RenameMode, SetAttr, SetXattr, UpdatePolicy, Usage, mkfs,
+    RenameMode, Serial, SetAttr, SetXattr, UpdatePolicy, Usage, mkfs,
 };
-use novale_layout::{FileKind, LINE, PmAddr};
+use novale_layout::{FileKind, INODE_DIRECTORY_PAGE, LINE, PAGE, PmAddr, WORDS_PER_PAGE};
 use novale_pm::{Pm, PmOptions, Purpose};
 use support::{MB, make, open_as, set_long_attribute, verify};
 
@@ -232,4 +233,30 @@ fn with_all_that_they_had() {
         }
     }
     assert!(tried >= 2 * HOW.len(), "{tried}");
+}
+
+/// Of a page that nobody has used yet nothing but the word says that it has inodes, and the first opening for writing
+/// stores to it.
+#[test]
+fn not_with_a_word_that_names_another_page_of_inodes() {
+    let rows = fs::read(folder().join("v1-clean.lines")).unwrap();
+    let word = |pm: &Pm, at: PmAddr| PmAddr::from_raw(pm.load_u64(at).unwrap());
+    let pm = pool_of(&rows);
+    let table = word(&pm, word(&pm, PmAddr::new(0, INODE_DIRECTORY_PAGE * PAGE)));
+    let words = (0..WORDS_PER_PAGE).map(|index| table.add(index * 8));
+    let used: Vec<PmAddr> = words.filter(|at| !word(&pm, *at).is_null()).collect();
+    for at in used {
+        for bit in 12..22 {
+            let pm = pool_of(&rows);
+            let line = at.raw() / LINE * LINE;
+            let (line, within) = (PmAddr::from_raw(line), at.raw() - line);
+            let mut bytes = pm.load_line(line).unwrap();
+            bytes[usize::try_from(within + bit / 8).unwrap()] ^= 1 << (bit % 8);
+            pm.fence(pm.stream(line, &bytes, Purpose::Other)).end();
+            let options = OpenOptions { now_ns: 50, ..OpenOptions::default() };
+            let arena = Arena::anonymous(64 * MB).unwrap();
+            let opened = Fs::open(pm, arena, &options, &Serial, &|_| {});
+            assert!(opened.is_err(), "word {at}, bit {bit}");
+        }
+    }
 }

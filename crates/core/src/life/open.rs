@@ -1,6 +1,7 @@
 //! Opening a pool (NOVA 4.7).
 //!
-//! Closed clean: the allocator's saved state is read, and nothing else. Otherwise, in this order:
+//! Closed clean: the allocator's saved state is read, and nothing else, but in a pool that is to have lines in
+//! the place of zeros. Otherwise, in this order:
 //! journal records are judged; every inode's standing state is decided and its log scanned, in
 //! parallel, for the pages in use; what is accepted is written back; rejected records are erased, then
 //! own lines installed where they do not say what stands; then the session rises, and the free lists
@@ -184,6 +185,9 @@ pub(crate) fn survey(
     } else {
         None
     };
+    // Zeros say of no page that it has inodes, and lines are stored there: the scan must tell that it is nobody's, the
+    // saved state that no others are hidden by the word that names it.
+    let (saved, compared) = if chunks.takes_zeros() { (None, saved) } else { (saved, None) };
     let mut opened = Opened {
         report: OpenReport { clean, from_saved: saved.is_some(), ..OpenReport::default() },
         pages,
@@ -223,6 +227,8 @@ pub(crate) fn survey(
         };
         pm.fence(named.and(rest)).end();
         opened.doubts = journal.doubts().cloned().collect();
+        let compared = compared.map(|saved| saved.check_pages(pool, &opened.pages));
+        opened.doubts.extend(compared.and_then(Result::err));
         if !clean {
             opened.doubts.extend_from_slice(journal.lost());
         }

@@ -17,6 +17,7 @@ use crate::inode::chunks::Chunks;
 use crate::life::saved;
 use crate::op::quota::Usage;
 use crate::pool::Pool;
+use crate::pool::marks::PageMarks;
 use crate::space::{Need, Wanted, reserve_of};
 
 pub(crate) const INODE_WORDS: usize = 128;
@@ -42,6 +43,21 @@ impl Saved {
         let first = self.slots.get(slot).copied().unwrap_or(usize::MAX);
         let index = usize::try_from(index).unwrap_or(usize::MAX);
         first.checked_add(index).and_then(|at| self.words.get(at)).copied().unwrap_or(u64::MAX)
+    }
+
+    /// Refuses what calls other pages in use than these.
+    pub(crate) fn check_pages(&self, pool: &Pool, pages: &PageMarks) -> Result<()> {
+        for (slot, (header, _)) in pool.slots.iter().enumerate() {
+            for index in 0..header.pages.div_ceil(64) {
+                let in_slot = u64::MAX >> (64 - (header.pages - index * 64).min(64));
+                if (self.page_word(slot, index) ^ pages.word(slot, index)) & in_slot != 0 {
+                    let at = PmAddr::new(header.index, index * 64 * PAGE);
+                    let found = "other pages are in use than inodes and the pool itself have";
+                    return Err(Error::damaged("saved allocator", at, found));
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Inode numbers in use, 0 among them.
