@@ -61,11 +61,9 @@ fn of_every_damaged_pool() {
     assert!(met.contains_key("repaired") && met.contains_key("salvaged"), "{met:?}");
 }
 
-/// A word of the inode directory named a page without inodes that another inode had. A salvage took the
-/// word out, and the inodes of the page that it should have named were lost; what the next repair found
-/// in that page, which was in use again by then, was taken for inodes.
-#[test]
-fn of_inodes_whose_word_names_another_page() {
+/// A pool of the lab that was closed clean, with the word of the inode directory that names the page of inode
+/// 17 naming the page that `other` finds in its bytes.
+fn with_a_word_that_names(other: impl Fn(&[u8]) -> u64) -> Image {
     let recipe: Recipe = "full closed".parse().unwrap();
     let image = Image::new(&mut Pools::default(), &recipe).unwrap();
     let pm = image.pool.open(&PmOptions::default()).unwrap();
@@ -73,14 +71,42 @@ fn of_inodes_whose_word_names_another_page() {
     let inodes = PmAddr::new(0, shown.at.byte() / PAGE * PAGE).raw().to_le_bytes();
     let bytes = image.bytes().unwrap().swap_remove(0);
     let word = bytes.chunks(8).position(|word| word == inodes).unwrap() as u64 * 8;
-    // A page of a file, which is written full of ones.
-    let data = bytes.chunks(4096).rposition(|page| page == [1; 4096]).unwrap();
-    let data = PmAddr::new(0, data as u64 * PAGE);
-    let stored = pm.store_u64(PmAddr::new(0, word), data.raw(), Purpose::Other);
+    let stored = pm.store_u64(PmAddr::new(0, word), other(&bytes) * PAGE, Purpose::Other);
     pm.fence(pm.write_back(stored)).end();
-    let done = repaired(&image.bytes().unwrap(), Effort::Salvage).unwrap();
-    assert_eq!(done.wrong, Vec::<String>::new());
-    let changes = done.report.unwrap().changes;
-    assert!(changes.iter().any(|change| change.what.contains("is found")), "{changes:#?}");
-    assert!(!changes.iter().any(|change| change.is_loss), "{changes:#?}");
+    image
+}
+
+/// Both repairs put the word back, and nothing is lost.
+fn comes_back(image: &Image) {
+    for effort in [Effort::Safe, Effort::Salvage] {
+        let done = repaired(&image.bytes().unwrap(), effort).unwrap();
+        assert_eq!(done.wrong, Vec::<String>::new());
+        let changes = done.report.unwrap().changes;
+        assert!(changes.iter().any(|change| change.what.contains("is found")), "{changes:#?}");
+        assert!(!changes.iter().any(|change| change.is_loss), "{changes:#?}");
+        assert!(done.after.contains_key(&17), "{effort:?}");
+    }
+}
+
+/// A word of the inode directory named a page without inodes that another inode had. A salvage took the
+/// word out, and the inodes of the page that it should have named were lost; what the next repair found
+/// in that page, which was in use again by then, was taken for inodes.
+#[test]
+fn of_inodes_whose_word_names_another_page() {
+    // A page of a file, which is written full of ones.
+    let data =
+        |bytes: &[u8]| bytes.chunks(4096).rposition(|page| page == [1; 4096]).unwrap() as u64;
+    comes_back(&with_a_word_that_names(data));
+}
+
+/// One flipped bit had a word of the inode directory name a page that was nobody's. A salvage gave up the
+/// 16 inodes, whose page lay there whole.
+#[test]
+fn of_inodes_whose_word_names_a_free_page() {
+    let free = |bytes: &[u8]| {
+        let zeros = bytes.chunks(4096).enumerate().filter(|(_, page)| *page == [0; 4096]);
+        let last = bytes.len() / 4096 - 1;
+        zeros.map(|(page, _)| page).filter(|page| *page < last).last().unwrap() as u64
+    };
+    comes_back(&with_a_word_that_names(free));
 }

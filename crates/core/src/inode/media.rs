@@ -157,3 +157,17 @@ pub(crate) fn blocks_in(pm: &Pm, pool: Seed, page: PmAddr) -> Vec<u64> {
     }
     blocks
 }
+
+/// Whether anything in a page proves that it is that of these 16 numbers: a line of one of them that validates,
+/// or that says that it was never written.
+pub(crate) fn is_of_block(pm: &Pm, pool: Seed, page: PmAddr, block: u64) -> bool {
+    (0..INODES_PER_PAGE).any(|index| {
+        let ino = Ino::new(block * INODES_PER_PAGE + index);
+        let place = InodePlace::new(pool, ino, page.add(index * INODE_SIZE));
+        let proves = |error: &LayoutError| *error == LayoutError::Blank;
+        MediaInode::read(pm, &place).is_ok_and(|media| {
+            let identity = media.identity.as_ref().map_or_else(proves, |_| true);
+            identity || media.lines.iter().any(|line| line.as_ref().map_or_else(proves, |_| true))
+        })
+    })
+}

@@ -12,7 +12,7 @@ use novale_pm::Pm;
 
 use crate::base::error::Result;
 use crate::base::extent::Extent;
-use crate::inode::media::blocks_in;
+use crate::inode::media::{blocks_in, is_of_block};
 use crate::offline::repair::Repair;
 use crate::offline::repair::gather::Gathered;
 use crate::pool::Pool;
@@ -36,6 +36,17 @@ impl Word {
     pub(super) fn last(&self) -> u64 {
         self.first + (INODES_PER_PAGE - 1)
     }
+
+    fn block(&self) -> u64 {
+        self.first / INODES_PER_PAGE
+    }
+
+    /// It names a page that is there, and that is not its own by anything in it.
+    fn leads_elsewhere(&self, pm: &Pm, pool: &Pool) -> bool {
+        let page = self.page;
+        let is_there = !page.is_null() && !pm.is_absent(page.slot());
+        is_there && !is_of_block(pm, pool.seed, page, self.block())
+    }
 }
 
 impl Repair<'_, '_> {
@@ -43,7 +54,11 @@ impl Repair<'_, '_> {
     pub(super) fn restore_words(&mut self, pool: &Pool, mut all: Gathered) -> Result<Gathered> {
         for _ in 0..ROUNDS_MAX {
             let is_whole = all.is_whole() && self.pm.absent_slots() == 0;
-            if is_whole && wrong_words(self.pm, pool, &all).is_empty() {
+            let elsewhere = |word: &Word| word.leads_elsewhere(self.pm, pool);
+            // Of a pool that has zeros for what was never written, a free page is as good as one of inodes.
+            let is_right = wrong_words(self.pm, pool, &all).is_empty()
+                && !words(self.pm, &all).iter().any(elsewhere);
+            if is_whole && is_right {
                 break;
             }
             let mut edits = self.foreign(pool, &all);
@@ -75,23 +90,23 @@ impl Repair<'_, '_> {
         let named = words(self.pm, all).into_iter().filter(|word| !word.page.is_null());
         let foreign = named.filter(|word| {
             let blocks = blocks_in(self.pm, pool.seed, word.page);
-            !blocks.is_empty() && !blocks.contains(&(word.first / INODES_PER_PAGE))
+            !blocks.is_empty() && !blocks.contains(&word.block())
         });
         foreign.map(|word| (word, PmAddr::NULL)).collect()
     }
 
-    /// Words that name no page, or one without any of their inodes that is another's, and the one page
-    /// that is theirs.
+    /// Words that name no page, or one that is not theirs by anything in it, and the one page that is theirs.
     fn orphans(&self, pool: &Pool, all: &Gathered) -> Vec<(Word, PmAddr)> {
         let found = all.unmarked_blocks(self.pm, pool);
         let wrong = wrong_words(self.pm, pool, all);
         let words = words(self.pm, all).into_iter();
-        let unnamed = words.filter(|word| word.page.is_null() || wrong.contains(word));
-        let only = unnamed.filter_map(|word| {
-            match found.get(&(word.first / INODES_PER_PAGE)).map(Vec::as_slice) {
-                Some([page]) => Some((word, *page)),
-                _ => None,
-            }
+        let unnamed = words.filter(|word| {
+            let is_other = || wrong.contains(word) || word.leads_elsewhere(self.pm, pool);
+            word.page.is_null() || is_other()
+        });
+        let only = unnamed.filter_map(|word| match found.get(&word.block()).map(Vec::as_slice) {
+            Some([page]) => Some((word, *page)),
+            _ => None,
         });
         only.collect()
     }
