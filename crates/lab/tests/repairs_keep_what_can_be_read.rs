@@ -15,7 +15,7 @@ use novale_core::dump::{Dump, DumpLimits};
 use novale_core::repair::Effort;
 use novale_lab::diff::Budget;
 use novale_lab::images::{Image, Pools, Recipe, repaired};
-use novale_layout::{Ino, PAGE, PmAddr};
+use novale_layout::{INODE_DIRECTORY_PAGE, Ino, PAGE, PmAddr};
 use novale_pm::{PmOptions, Purpose};
 
 const CORPUS: &str = include_str!("../corpus/images.txt");
@@ -59,6 +59,26 @@ fn of_every_damaged_pool() {
         &wrong[..wrong.len().min(100)]
     );
     assert!(met.contains_key("repaired") && met.contains_key("salvaged"), "{met:?}");
+}
+
+/// Stores words to the inode directory of a pool that was closed clean: at the place that is found by what the
+/// root's first word is.
+fn with_word(place: impl Fn(PmAddr) -> PmAddr, word: u64) -> Image {
+    let recipe: Recipe = "full closed".parse().unwrap();
+    let image = Image::new(&mut Pools::default(), &recipe).unwrap();
+    let pm = image.pool.open(&PmOptions::default()).unwrap();
+    let root = PmAddr::new(0, INODE_DIRECTORY_PAGE * PAGE);
+    let first = PmAddr::from_raw(pm.load_u64(root).unwrap());
+    pm.fence(pm.write_back(pm.store_u64(place(first), word, Purpose::Other))).end();
+    image
+}
+
+/// A zero in the place of the first word of the inode directory, on either upper level, refused the pool to
+/// every repair; any other value there was put right.
+#[test]
+fn of_a_pool_whose_first_chunk_has_no_word() {
+    comes_back(&with_word(|_| PmAddr::new(0, INODE_DIRECTORY_PAGE * PAGE), 0));
+    comes_back(&with_word(|upper| upper, 0));
 }
 
 /// A pool of the lab that was closed clean, with the word of the inode directory that names the page of inode

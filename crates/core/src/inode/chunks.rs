@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use novale_layout::{
     COMMIT_OFFSETS, CommitLine, IDENTITY_OFFSET, INODE_SIZE, INODES_PER_CHUNK, INODES_PER_PAGE,
-    IdentityLine, Ino, LINE, PAGE, PmAddr, RoFeature, Seed, Superblock, WORDS_PER_PAGE,
+    IdentityLine, Ino, LINE, MAX_CHUNKS, PAGE, PmAddr, RoFeature, Seed, Superblock, WORDS_PER_PAGE,
     decode_page_word, words_of_line,
 };
 use novale_pm::{Flushed, Pm, Purpose};
@@ -94,7 +94,10 @@ impl Chunks {
         let known = this.items.iter().rposition(|chunk| !chunk.table.is_null());
         this.items.truncate(known.map_or(0, |last| last + 1));
         if this.items.is_empty() && this.lost.is_empty() {
-            return Err(Error::damaged("inode directory", root, "no inode chunk"));
+            // A word of the first chunk is null, which each pool has.
+            let page = this.upper.first().copied().unwrap_or(root);
+            let why = Error::damaged("inode directory", page, "no inode chunk");
+            this.lose(page, 0..MAX_CHUNKS * INODES_PER_CHUNK, why);
         }
         Ok(this)
     }
