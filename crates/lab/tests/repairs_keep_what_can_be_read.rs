@@ -81,6 +81,18 @@ fn of_a_pool_whose_first_chunk_has_no_word() {
     comes_back(&with_word(|upper| upper, 0));
 }
 
+/// One bit set in a word of the inode directory that is null, which named a page then: no repair took it out.
+#[test]
+fn of_a_pool_whose_directory_names_one_page_more() {
+    // A free page, for a page of the second level.
+    let image = with_word(|_| PmAddr::new(0, INODE_DIRECTORY_PAGE * PAGE + 8), 200 * PAGE);
+    let done = repaired(&image.bytes().unwrap(), Effort::Safe).unwrap();
+    assert_eq!(done.wrong, Vec::<String>::new());
+    let report = done.report.unwrap();
+    assert_eq!(report.beyond, Vec::<String>::new());
+    assert!(report.changes.iter().any(|change| change.what.contains("leads to no table")));
+}
+
 /// A pool of the lab that was closed clean, with the word of the inode directory that names the page of inode
 /// 17 naming the page that `other` finds in its bytes.
 fn with_a_word_that_names(other: impl Fn(&[u8]) -> u64) -> Image {

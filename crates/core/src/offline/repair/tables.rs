@@ -8,13 +8,14 @@
 //! Crash points. Each word is one store of eight bytes.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use novale_layout::{PAGE, PmAddr, Seed, WORDS_PER_PAGE, decode_page_word};
 use novale_pm::Pm;
 
 use crate::base::error::Result;
-use crate::inode::chunks::Lost;
-use crate::inode::media::blocks_in;
+use crate::inode::chunks::words_in_use;
+use crate::inode::media::{blocks_in, is_of_block};
 use crate::offline::repair::Repair;
 use crate::offline::repair::gather::Gathered;
 use crate::pool::Pool;
@@ -60,7 +61,8 @@ impl Repair<'_, '_> {
     /// Puts the words of the upper levels right for which there is proof; returns what the pool is then.
     pub(super) fn restore_tables(&mut self, pool: &Pool, mut all: Gathered) -> Result<Gathered> {
         for _ in 0..ROUNDS_MAX {
-            if !all.chunks.lost().iter().any(Lost::is_of_tables) {
+            // Behind the last word that is not null nothing is told as lost but by the names that lead there.
+            if all.is_whole() && self.last_bare_words(pool, &all)?.is_empty() {
                 break;
             }
             let edits = self.table_edits(pool, &all)?;
@@ -117,6 +119,7 @@ impl Repair<'_, '_> {
                 places.extend(tables);
             }
         }
+        let stray = self.stray_tables(pool, all)?;
         let mut edits = Vec::new();
         let mut before = 0;
         for (at, names) in places {
@@ -131,7 +134,10 @@ impl Repair<'_, '_> {
             let mut found = proved.iter().filter(|(_, proved)| *proved == names);
             match (found.next(), found.next()) {
                 (Some((page, _)), None) => edits.push((at, names, *page)),
-                (None, _) if word != 0 && (named.is_none() || is_behind_the_end) => {
+                (None, _)
+                    if word != 0
+                        && (named.is_none() || is_behind_the_end || stray.contains(&at)) =>
+                {
                     edits.push((at, names, PmAddr::NULL));
                 }
                 _ => {}
@@ -139,6 +145,63 @@ impl Repair<'_, '_> {
         }
         Ok(edits)
     }
+
+    /// The last words of their pages, not the first, that lead to pages of which nothing is the directory's, and
+    /// for whose numbers there is no page of inodes elsewhere.
+    fn stray_tables(&self, pool: &Pool, all: &Gathered) -> Result<Vec<PmAddr>> {
+        let bare = self.last_bare_words(pool, all)?;
+        if bare.is_empty() {
+            return Ok(Vec::new());
+        }
+        let found = all.unmarked_blocks(self.pm, pool);
+        let stray =
+            bare.into_iter().filter(|(_, blocks)| found.range(blocks.clone()).next().is_none());
+        Ok(stray.map(|(at, _)| at).collect())
+    }
+
+    /// Those words, each with the blocks of inodes that it should lead to.
+    fn last_bare_words(&self, pool: &Pool, all: &Gathered) -> Result<Vec<(PmAddr, Range<u64>)>> {
+        let (pm, seed) = (self.pm, pool.seed);
+        let root = pool.superblock.roots.inode_directory;
+        let span = WORDS_PER_PAGE * WORDS_PER_PAGE;
+        let mut bare = Vec::new();
+        let second = words_in_use(pm, root)?;
+        if let Some((index, last)) = (0..).zip(&second).skip(1).last()
+            && page_of(pm, last.at).is_some_and(|page| !has_tables(pm, seed, page, index * span))
+        {
+            bare.push((last.at, index * span..(index + 1) * span));
+        }
+        for (number, page) in (0..).zip(all.chunks.upper_pages()) {
+            let tables = words_in_use(pm, page)?;
+            let Some((index, last)) = (0..).zip(&tables).skip(1).last() else { continue };
+            let first = number * span + index * WORDS_PER_PAGE;
+            // One that is all zeros is a new one.
+            let is_bare = |table: &PmAddr| {
+                !has_inodes(pm, seed, *table, first)
+                    && words_in_use(pm, *table).is_ok_and(|words| !words.is_empty())
+            };
+            if page_of(pm, last.at).as_ref().is_some_and(is_bare) {
+                bare.push((last.at, first..first + WORDS_PER_PAGE));
+            }
+        }
+        Ok(bare)
+    }
+}
+
+/// Whether a word of a page leads to a table with inodes of its own numbers, from this block on.
+fn has_tables(pm: &Pm, seed: Seed, page: PmAddr, first: u64) -> bool {
+    (0..WORDS_PER_PAGE).any(|index| {
+        let table = page_of(pm, page.add(index * 8));
+        table.is_some_and(|table| has_inodes(pm, seed, table, first + index * WORDS_PER_PAGE))
+    })
+}
+
+/// Whether a word of a table leads to inodes of its own numbers, from this block on.
+fn has_inodes(pm: &Pm, seed: Seed, table: PmAddr, first: u64) -> bool {
+    (0..WORDS_PER_PAGE).any(|index| {
+        let page = page_of(pm, table.add(index * 8));
+        page.is_some_and(|page| is_of_block(pm, seed, page, first + index))
+    })
 }
 
 /// What pages of the directory say of themselves by what they name. A page that others name is asked once:
