@@ -6,8 +6,9 @@
 mod support;
 
 use novale_arena::Arena;
+use novale_core::repair::{Effort, Help, SavedPiece, repair};
 use novale_core::{
-    Ctx, Error, Form, Fs, Ino, OpenOptions, Serial, inspect, remove_last_slot, room_to_leave,
+    Ctx, Error, Form, Fs, Ino, OpenOptions, Serial, check, inspect, remove_last_slot, room_to_leave,
 };
 use novale_layout::{FileKind, PmAddr, SLOT_STATE_OFFSETS};
 use novale_pm::{Pm, PmOptions, Purpose};
@@ -81,6 +82,87 @@ fn each_moment_has_slots_of_its_own() {
                     assert!(why.starts_with("slot 0 is of session"), "{at}, {before}: {why}");
                 }
             }
+        }
+    }
+}
+
+/// The newer of a slot's state lines, and the older one.
+fn state_lines(slot: &[u8]) -> [usize; 2] {
+    let seq = |at: usize| u64::from_le_bytes(slot[at..at + 8].try_into().unwrap());
+    let [first, second] = SLOT_STATE_OFFSETS.map(|at| usize::try_from(at).unwrap());
+    if seq(first) > seq(second) { [first, second] } else { [second, first] }
+}
+
+/// Ways to damage a line of 64 bytes: one bit of numbers and of what is reserved, zeros in part or all over, garbage.
+fn damages(line: &[u8]) -> Vec<Vec<u8>> {
+    let flipped = |byte: usize| {
+        let mut bytes = line.to_vec();
+        bytes[byte] ^= 1;
+        bytes
+    };
+    let mut damages: Vec<Vec<u8>> = [0, 8, 40].map(flipped).into();
+    for zeros in [8, 32, 64] {
+        damages.push([vec![0; zeros], line[zeros..].to_vec()].concat());
+    }
+    damages.push(vec![0x55; 64]);
+    damages
+}
+
+/// The line says nothing that the one before it does not tell; the slot was taken for an old copy of itself.
+#[test]
+fn a_slot_whose_newer_state_line_is_damaged_is_none() {
+    for (at, whole) in history().iter().skip(1).step_by(2) {
+        for slot in 0..LENS.len() {
+            let [newer, _] = state_lines(&whole[slot]);
+            for bytes in damages(&whole[slot][newer..newer + 64]) {
+                if *at == "open" && slot > 0 && bytes == [0; 64] {
+                    // As one that was copied when the pool was made, and had a single line.
+                    continue;
+                }
+                let mut damaged = whole.clone();
+                damaged[slot][newer..newer + 64].copy_from_slice(&bytes);
+                let shown = format!("{at}, slot {slot}: {bytes:x?}");
+                is_read_and_mended(&damaged, &whole[slot][newer..newer + 64], slot, newer, &shown);
+            }
+        }
+    }
+}
+
+fn is_read_and_mended(damaged: &Image, line: &[u8], slot: usize, at: usize, shown: &str) {
+    let place = PmAddr::new(u8::try_from(slot).unwrap(), at as u64);
+    let pm = memory(damaged);
+    let found = check(&pm, &Serial, &|_| {}).unwrap().findings;
+    assert_eq!((found.len(), found[0].at), (1, place), "{shown}: {found:?}");
+    let options = OpenOptions { read_only: true, ..OpenOptions::default() };
+    let arena = Arena::anonymous(256 * MB).unwrap();
+    let fs = Fs::open(pm, arena, &options, &Serial, &|_| {}).unwrap();
+    assert_eq!(image(&fs.into_pm()), *damaged, "{shown}");
+    let mut keep = |_: &SavedPiece<'_>| Ok(());
+    let mut help =
+        Help { exec: &Serial, progress: &|_| {}, keep: &mut keep, now_ns: 0, owner: (0, 0) };
+    let pm = memory(damaged);
+    let report = repair(&pm, Effort::Safe, &mut help).unwrap();
+    assert_eq!((report.changes.len(), report.left.findings.len()), (1, 0), "{shown}: {report:?}");
+    assert_eq!(&image(&pm)[slot][at..at + 64], line, "{shown}");
+    let fs = open(memory(damaged), Form::Auto);
+    make(&fs, &CTX, Ino::ROOT, "after", FileKind::File);
+    verify(&memory(&image(fs.pm())));
+    fs.close().unwrap();
+    verify(&fs.into_pm());
+}
+
+/// Of an old copy the older line may be damaged as well: it says itself that it is the older one.
+#[test]
+fn an_old_copy_with_a_damaged_line_stays_one() {
+    let moments = history();
+    for pair in moments[1..].windows(2) {
+        let [(_, older), (at, newer)] = pair else { panic!("two moments") };
+        for slot in 0..LENS.len() {
+            let [_, before] = state_lines(&older[slot]);
+            let mut mixed = newer.clone();
+            mixed[slot].clone_from(&older[slot]);
+            mixed[slot][before + 40] ^= 1;
+            assert!(refusal(&mixed).contains("old copy"), "{at}, slot {slot}");
         }
     }
 }

@@ -236,6 +236,16 @@ impl SlotState {
         u64::from_le_bytes(name.first_chunk().copied().unwrap_or_default())
     }
 
+    /// Whether bytes that are refused may have been the line after this one: not where none was written after the
+    /// first, nor where they say that they are older.
+    #[must_use]
+    pub fn may_precede(&self, refused: &[u8; 64]) -> bool {
+        let raw: RawSlotState = transmute!(*refused);
+        let is_older = (1..self.seq).contains(&raw.seq.get())
+            && (1..=self.session).contains(&raw.session.get());
+        !is_older && (self.seq > 1 || refused != &[0; 64])
+    }
+
     /// The bytes to store.
     #[must_use]
     pub fn encode(&self, seed: Seed) -> [u8; 64] {

@@ -159,7 +159,7 @@ fn what_remains(given: &[PathBuf]) -> Result<Option<Found>> {
         seen.into_iter().partition(|(_, slot)| slot.pool == pool);
     // The first slot's word counts before that of one which was taken out of the end, and an old copy's last.
     let newest = newest_session(&ours);
-    ours.sort_by_key(|(_, slot)| (slot.session < newest, slot.index));
+    ours.sort_by_key(|(_, slot)| (!is_of(slot, newest), slot.index));
     let count = ours.iter().find_map(|(_, slot)| slot.slot_count);
     let count = count.context("neither the first nor the last slot of the pool is there")?;
     let mut left_out = without_place(&given, &mut ours, &mut damaged, (pool, count));
@@ -215,7 +215,7 @@ fn places(
     let newest = newest_session(&ours);
     for (path, slot) in ours {
         let Some(place) = places.get_mut(usize::from(slot.index)) else { continue };
-        if slot.session < newest {
+        if !is_of(&slot, newest) {
             let session = slot.session;
             left_out.push(LeftOut {
                 slot: Some(slot.index),
@@ -258,6 +258,11 @@ fn pool_of_most(seen: &[Given]) -> Option<[u8; 16]> {
     let most = slots.values().max()?;
     let of_most = |slot: &&Given| slots.get(&slot.1.pool) == Some(most);
     seen.iter().find(of_most).map(|(_, slot)| slot.pool)
+}
+
+/// Whether a slot was in use when the pool was in its newest session.
+fn is_of(slot: &SlotSeen, newest: u64) -> bool {
+    slot.session >= newest || slot.may_be_newer && slot.session + 1 == newest
 }
 
 /// The session that the pool is in: as its first slot says, unless others are further on than that slot, with

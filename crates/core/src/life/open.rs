@@ -81,14 +81,14 @@ impl Fs {
                 nothing_lost(&pm, health)?;
                 pool.set_feature(&pm, RoFeature::Unwritten);
             }
-            let copies = pool.repair_copies(&pm);
+            pool.repair_copies(&pm);
             if seeded::is_on(Bug::SessionFirst) {
-                pool.raise_session(&pm, copies)?;
+                pool.raise_session(&pm, Flushed::none())?;
                 pm.fence(repair(&pm, &pool, &opened)).end();
             } else {
                 let installed = repair(&pm, &pool, &opened);
                 nothing_lost(&pm, health)?;
-                pool.raise_session(&pm, copies.and(installed))?;
+                pool.raise_session(&pm, installed)?;
             }
             Unrecovered::default()
         };
@@ -475,7 +475,8 @@ impl Fs {
         }
         if self.has_settled() {
             // Of a client that died in a change of features.
-            pending = pending.and(pool.repair_copies(&self.pm)).and(pool.write_back(&self.pm));
+            pool.repair_copies(&self.pm);
+            pending = pending.and(pool.write_back(&self.pm));
         }
         self.pm.fence(pending.and(self.store_wear()?)).end();
         self.check_slots(&call)?;

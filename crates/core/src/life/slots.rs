@@ -115,6 +115,7 @@ fn set_state(pm: &Pm, pool: &Pool, slot: u8, evacuation_state: u32, heir: u64) -
     let (_, found) = found.ok_or(Error::Invalid("a slot that the pool does not have"))?;
     // Who stored the lines that stand may have died before its fence.
     pm.fence(pool.write_back(pm)).end();
+    pool.repair_state_lines(pm);
     let (seq, evacuation_progress) = (found.seq + 1, heir);
     let state = SlotState { seq, evacuation_state, evacuation_progress, ..*found };
     pm.fence(store_slot_state(pm, pool.seed, slot, &state)).end();
@@ -157,7 +158,7 @@ fn surveyed(
     let lanes = journal::lane_pages(pm, pool.superblock.lane_count)?;
     let opened = survey(pm, &pool, &lanes, exec, progress)?;
     opened.refuse_damage()?;
-    pm.fence(pool.repair_copies(pm)).end();
+    pool.repair_copies(pm);
     Ok((pool, opened))
 }
 
@@ -209,7 +210,7 @@ pub fn confirm_slots(pm: &Pm) -> Result<()> {
     if !seeded::is_on(Bug::ErasedUnconfirmed) {
         pm.fence(pool.write_back(pm)).end();
     }
-    pm.fence(pool.repair_copies(pm)).end();
+    pool.repair_copies(pm);
     Ok(())
 }
 

@@ -1,5 +1,5 @@
 //! What a pool keeps twice, the superblock and each slot's header: read from the copy that stands,
-//! and the other one rewritten from it.
+//! and the other one rewritten from it. So is the newer state line of a slot, by the older one.
 //!
 //! The first copy stands where it validates, else the replica. A replica that validates and differs
 //! is one that was written just before a crash, the first copy being changed last: it is put back.
@@ -15,6 +15,7 @@ use novale_pm::{Flushed, Pm, Purpose};
 use crate::base::error::{Error, Result};
 
 const SUPERBLOCK: &str = "superblock";
+const STATE_LINE: &str = "state line";
 
 /// A copy that does not say what stands.
 #[derive(Debug, Clone)]
@@ -28,9 +29,19 @@ pub(crate) struct BadCopy {
 }
 
 impl BadCopy {
+    /// A slot's newer state line, of which the older one tells what it said.
+    pub(crate) fn of_state(at: PmAddr, found: LayoutError, bytes: &[u8]) -> Self {
+        Self { at, what: STATE_LINE, found: found.to_string(), bytes: bytes.to_vec() }
+    }
+
     /// Whether it is the superblock's, whose features may change while the pool is in use.
     pub(crate) fn is_of_superblock(&self) -> bool {
         self.what == SUPERBLOCK
+    }
+
+    /// Whether it is a slot's state line: its place is fixed, and the next line goes over the older one.
+    pub(crate) fn is_state_line(&self) -> bool {
+        self.what == STATE_LINE
     }
 
     /// Writes what stands over it. The other copy stands meanwhile, so a crash loses nothing; before that
@@ -44,6 +55,12 @@ impl fmt::Display for BadCopy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let copy = if self.at.byte() < PAGE { "first copy" } else { "replica" };
         let (what, slot, found) = (self.what, self.at.slot(), &self.found);
+        if self.is_state_line() {
+            return write!(
+                f,
+                "slot {slot}: the newer {what} is damaged, the one of the session before stands: {found}"
+            );
+        }
         write!(f, "slot {slot}: the {copy} of the {what} is damaged, the other one stands: {found}")
     }
 }

@@ -8,8 +8,9 @@ pub(crate) mod marks;
 mod seen;
 
 use novale_layout::{
-    LINE, PAGE, POOL_STATE_OFFSETS, PmAddr, PoolState, RoFeature, Roots, SEQ_RISE_LIMIT,
-    SESSION_LIMIT, SLOT_STATE_OFFSETS, SUPERBLOCK_BYTES, Seed, SlotHeader, SlotState, Superblock,
+    LINE, LayoutError, PAGE, POOL_STATE_OFFSETS, PmAddr, PoolState, RoFeature, Roots,
+    SEQ_RISE_LIMIT, SESSION_LIMIT, SLOT_STATE_OFFSETS, SUPERBLOCK_BYTES, Seed, SlotHeader,
+    SlotState, Superblock,
 };
 use novale_pm::{Flushed, Health, Pm, Purpose};
 use novale_policy::{Mode, UpdatePolicy};
@@ -27,7 +28,8 @@ pub(crate) struct Pool {
     pub(crate) seed: Seed,
     pub(crate) state: PoolState,
     pub(crate) slots: Vec<(SlotHeader, SlotState)>,
-    /// Copies of the superblock and of slot headers that do not say what stands.
+    /// Copies of the superblock and of slot headers that do not say what stands, and newer state lines of slots
+    /// that are damaged.
     pub(crate) bad_copies: Vec<BadCopy>,
 }
 
@@ -46,8 +48,8 @@ pub struct PoolInfo {
     pub session: u32,
     /// Closed in order and not opened for writing since.
     pub clean: bool,
-    /// Each copy of the superblock or of a slot header that is damaged while its twin stands, in
-    /// words. Opening for writing rewrites them.
+    /// Each copy of the superblock or of a slot header that is damaged while its twin stands, and each newer
+    /// state line of a slot while the older one stands, in words. Opening for writing rewrites them.
     pub bad_copies: Vec<String>,
     /// Feature words: compatible, compatible for reading, incompatible.
     pub features: [u64; 3],
@@ -167,7 +169,9 @@ impl Pool {
             let slot_state = if pm.is_absent(header.index) {
                 SlotState { session: state.session.into(), ..SlotState::default() }
             } else {
-                read_slot_state(pm, seed, header.index)?
+                let (slot_state, bad) = slot_state_in(pm, seed, header.index, state.session)?;
+                bad_copies.extend(bad);
+                slot_state
             };
             slots.push((header, slot_state));
         }
@@ -270,12 +274,21 @@ impl Pool {
         }
     }
 
-    /// Rewrites the copies that do not say what stands. Their places follow from the slots' headers, so
-    /// the caller has seen that no inode has a page there. The caller's fence comes before the other
-    /// copies change.
-    pub(crate) fn repair_copies(&mut self, pm: &Pm) -> Flushed {
+    /// Rewrites the copies that do not say what stands, durably: the other copies, and the older state lines, change
+    /// after it. Their places follow from the slots' headers, so the caller has seen that no inode has a page there.
+    pub(crate) fn repair_copies(&mut self, pm: &Pm) {
+        if self.bad_copies.is_empty() {
+            return;
+        }
         let bad = self.bad_copies.drain(..);
-        bad.fold(Flushed::none(), |pending, bad| pending.and(bad.rewrite(pm)))
+        pm.fence(bad.fold(Flushed::none(), |pending, bad| pending.and(bad.rewrite(pm)))).end();
+    }
+
+    /// Rewrites the newer state lines of slots that are damaged, durably: the next one goes over the older line.
+    pub(crate) fn repair_state_lines(&self, pm: &Pm) {
+        for bad in self.bad_copies.iter().filter(|bad| bad.is_state_line()) {
+            pm.fence(bad.rewrite(pm)).end();
+        }
     }
 
     /// Sets a feature's bit durably, where it is not set. Crash points: (1) the first copy as it is seen, or
@@ -285,8 +298,8 @@ impl Pool {
     pub(crate) fn set_feature(&mut self, pm: &Pm, feature: RoFeature) {
         // A client that stored the first copy may have died before its fence: neither may its bit be
         // believed then, nor may the replica change, while a crash could tear the first copy, too.
-        let mended = self.repair_copies(pm);
-        pm.fence(mended.and(first_copy_seen(pm))).end();
+        self.repair_copies(pm);
+        pm.fence(first_copy_seen(pm)).end();
         if self.superblock.features_ro_compat & feature.bit() != 0 {
             return;
         }
@@ -369,6 +382,8 @@ impl Pool {
         mut pending: Flushed,
         state: PoolState,
     ) -> Result<()> {
+        self.repair_state_lines(pm);
+        self.bad_copies.retain(|bad| !bad.is_state_line());
         let session = u64::from(self.state.session);
         if self.slots_there().any(|(_, of)| of.session > session) {
             self.begin_session(pm, std::mem::replace(&mut pending, Flushed::none()), state)?;
@@ -527,6 +542,46 @@ pub(crate) fn read_slot_state(pm: &Pm, seed: Seed, slot: u8) -> Result<SlotState
             "slot {slot}: its two state lines are damaged: restore the slot from a copy"
         ))
     })
+}
+
+/// What a slot says of itself in a pool of this session, and its newer line where that is damaged. With the line of
+/// the session before it stands what it said: a session begins with a line that changes nothing else, in the place of
+/// which the older one shows, and no crash tears it any more once the pool is of its session.
+fn slot_state_in(
+    pm: &Pm,
+    seed: Seed,
+    slot: u8,
+    session: u32,
+) -> Result<(SlotState, Option<BadCopy>)> {
+    let state = read_slot_state(pm, seed, slot)?;
+    if state.session + 1 != u64::from(session) {
+        return Ok((state, None));
+    }
+    Ok(match damaged_behind(pm, slot, seed, (slot, &state))? {
+        Some((at, error)) => {
+            let next = SlotState { seq: state.seq + 1, session: session.into(), ..state };
+            let bytes = next.encode(seed.addr(PmAddr::new(slot, 0)));
+            (next, Some(BadCopy::of_state(at, error, &bytes)))
+        }
+        None => (state, None),
+    })
+}
+
+/// The place of a state line that may have come after `state`, of the slot of that number, and is refused, and why.
+/// The slot was opened in the place `slot`.
+fn damaged_behind(
+    pm: &Pm,
+    slot: u8,
+    seed: Seed,
+    (index, state): (u8, &SlotState),
+) -> Result<Option<(PmAddr, LayoutError)>> {
+    let seed = seed.addr(PmAddr::new(index, 0));
+    let at = PmAddr::new(slot, slot_state_place(state.seq + 1));
+    let line = pm.load_line(at)?;
+    // The pool's own line lies in slot 0, and its session began with that slot's line.
+    let may_precede = index == 0 || state.may_precede(&line);
+    let refused = SlotState::decode(&line, seed).err().filter(|_| may_precede);
+    Ok(refused.map(|error| (at, error)))
 }
 
 /// Refuses slots that were not last used together, in a pool that is in `session`: which ones may be one ahead

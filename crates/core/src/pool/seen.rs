@@ -7,7 +7,7 @@ use novale_layout::{
 use novale_pm::Pm;
 
 use crate::base::error::{Error, Result};
-use crate::pool::{copies, read_state};
+use crate::pool::{copies, damaged_behind, read_state};
 
 /// What to do about a slot that is shorter than it was made, in words.
 pub const CUT_OFF: &str =
@@ -22,6 +22,8 @@ pub struct SlotSeen {
     pub index: u8,
     /// The session that it took part in last.
     pub session: u64,
+    /// A newer state line of it may be damaged: it was in the next session as well, if the pool was.
+    pub may_be_newer: bool,
     /// Of slot 0, the session that its pool was in last.
     pub pool_session: Option<u32>,
     /// Slots of the pool, where its superblock or the replica is in this one.
@@ -75,19 +77,18 @@ pub fn look_at_slot(pm: &Pm) -> Result<SlotSeen> {
     }
     let seed = Seed::pool(&header.pool_uuid);
     // Its own lines say which slot it is, and not in which place it was opened here.
-    let mut session = None;
-    for offset in SLOT_STATE_OFFSETS {
-        let line = pm.load_line(PmAddr::new(0, offset))?;
-        if let Ok(state) = SlotState::decode(&line, seed.addr(PmAddr::new(header.index, 0))) {
-            session = session.max(Some(state.session));
-        }
+    let state = state_of(pm)?;
+    if state.seq == 0 {
+        return Err(Error::BadPool("its two state lines are damaged".into()));
     }
-    let session =
-        session.ok_or_else(|| Error::BadPool("its two state lines are damaged".into()))?;
+    let may_be_newer = damaged_behind(pm, 0, seed, (header.index, &state))?.is_some();
     let pool_session = match header.index {
         0 => Some(read_state(pm, seed)?.session),
         _ => None,
     };
+    // Slot 0 has the pool's own line, and was in that session with it.
+    let is_newer =
+        pool_session.is_some_and(|of| may_be_newer && u64::from(of) == state.session + 1);
     let superblock = |page: u64| -> Result<Option<u8>> {
         let mut bytes = [0; SUPERBLOCK_BYTES];
         pm.load(PmAddr::new(0, page * PAGE), &mut bytes)?;
@@ -97,5 +98,7 @@ pub fn look_at_slot(pm: &Pm) -> Result<SlotSeen> {
     };
     let first = if header.index == 0 { superblock(0)? } else { None };
     let slot_count = first.or(superblock(header.pages.saturating_sub(1))?);
-    Ok(SlotSeen { pool: header.pool_uuid, index: header.index, session, pool_session, slot_count })
+    let (pool, index) = (header.pool_uuid, header.index);
+    let session = state.session + u64::from(is_newer);
+    Ok(SlotSeen { pool, index, session, may_be_newer, pool_session, slot_count })
 }

@@ -186,7 +186,7 @@ impl Repair<'_, '_> {
             if pool.bad_copies.is_empty() {
                 break;
             }
-            self.pm.fence(pool.repair_copies(self.pm)).end();
+            pool.repair_copies(self.pm);
             *pool = Pool::read(self.pm)?;
         }
         if Pool::read(self.pm)?.superblock.roots != Roots::fixed() {
