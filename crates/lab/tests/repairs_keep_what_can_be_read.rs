@@ -138,7 +138,7 @@ fn of_inodes_whose_word_names_a_free_page() {
     let free = |bytes: &[u8]| {
         let zeros = bytes.chunks(4096).enumerate().filter(|(_, page)| *page == [0; 4096]);
         let last = bytes.len() / 4096 - 1;
-        zeros.map(|(page, _)| page).filter(|page| *page < last).next_back().unwrap() as u64
+        zeros.map(|(page, _)| page).rfind(|page| *page < last).unwrap() as u64
     };
     comes_back(&with_a_word_that_names(free));
 }
