@@ -142,11 +142,14 @@ impl Opened {
 
     /// The first damaged place that was found, and how many there are.
     fn damage(&self) -> (Option<&Error>, u64) {
-        let ScanFound { damaged, bad_xattrs, .. } = &self.found;
+        let ScanFound { damaged, bad_xattrs, unplaced, .. } = &self.found;
+        let lost = self.chunks.lost();
+        let is_lost = |ino: &Ino| lost.iter().any(|lost| lost.has(*ino));
+        let unplaced = unplaced.iter().filter(|(ino, _)| !is_lost(ino)).map(|(_, error)| error);
         let bad_xattrs = bad_xattrs.iter().filter(|(ino, _)| !damaged.contains_key(ino));
         let inodes = damaged.values().chain(bad_xattrs.map(|(_, error)| error));
-        let places = self.chunks.lost().iter().map(|lost| &lost.why).chain(&self.doubts);
-        let mut all = places.chain(inodes);
+        let places = lost.iter().map(|lost| &lost.why).chain(&self.doubts);
+        let mut all = places.chain(inodes).chain(unplaced);
         let first = all.next();
         (first, u64::from(first.is_some()) + all.count() as u64)
     }
@@ -186,8 +189,10 @@ pub(crate) fn survey(
         None
     };
     // Zeros say of no page that it has inodes, and lines are stored there: the scan must tell that it is nobody's, the
-    // saved state that no others are hidden by the word that names it.
-    let (saved, compared) = if chunks.takes_zeros() { (None, saved) } else { (saved, None) };
+    // saved state that no others are hidden by the word that names it. So where numbers in use have no page.
+    let is_believed = |saved: &saved::Saved| !chunks.takes_zeros() && saved.has_places(&chunks);
+    let (saved, compared) =
+        if saved.as_ref().is_some_and(is_believed) { (saved, None) } else { (None, saved) };
     let mut opened = Opened {
         report: OpenReport { clean, from_saved: saved.is_some(), ..OpenReport::default() },
         pages,
@@ -311,10 +316,12 @@ pub(crate) fn settle_for_repair(
 ) -> Result<Flushed> {
     let lanes = journal::lane_pages(pm, pool.superblock.lane_count)?;
     let mut opened = survey(pm, pool, &lanes, exec, progress)?;
-    let ScanFound { damaged, bad_xattrs, .. } = &mut opened.found;
+    let ScanFound { damaged, bad_xattrs, unplaced, .. } = &mut opened.found;
     for inodes in [damaged, bad_xattrs] {
         inodes.retain(|ino, _| !sharing.contains(ino));
     }
+    // The names go: what they named was looked for before.
+    unplaced.clear();
     opened.refuse_damage()?;
     Journal::check_numbers(&opened.last_seq, &lanes)?;
     Ok(repair(pm, pool, &opened))

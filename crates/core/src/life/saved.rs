@@ -6,14 +6,14 @@ use std::collections::BTreeMap;
 
 use novale_arena::Op;
 use novale_layout::{
-    Crc32c, FIRST_FREE_PAGE, INODES_PER_CHUNK, PAGE, PmAddr, PoolState, SAVED_PAYLOAD_BYTES_MAX,
-    SAVED_PAYLOAD_OFFSET, SavedPageHeader, decode_words, encode_words,
+    Crc32c, FIRST_FREE_PAGE, INODES_PER_CHUNK, INODES_PER_PAGE, PAGE, PmAddr, PoolState,
+    SAVED_PAYLOAD_BYTES_MAX, SAVED_PAYLOAD_OFFSET, SavedPageHeader, decode_words, encode_words,
 };
 use novale_pm::{Flushed, Pm, Purpose};
 
 use crate::base::error::{Error, Result};
 use crate::fs::Fs;
-use crate::inode::chunks::Chunks;
+use crate::inode::chunks::{Chunk, Chunks};
 use crate::life::saved;
 use crate::op::quota::Usage;
 use crate::pool::Pool;
@@ -71,6 +71,20 @@ impl Saved {
         // The last word's bits after the slot's end are no pages.
         let bits = |word: u64| u64::MAX >> (64 - (pages - word * 64).min(64));
         (0..pages.div_ceil(64)).map(|word| ones(!self.page_word(slot, word) & bits(word))).sum()
+    }
+
+    /// Whether each inode number in use has a page.
+    pub(crate) fn has_places(&self, chunks: &Chunks) -> bool {
+        // A word has the numbers of four pages.
+        let (in_word, of_page) = (64 / INODES_PER_PAGE, (1 << INODES_PER_PAGE) - 1);
+        let in_use = |chunk: usize, page: u64| {
+            let word = usize::try_from(page / in_word).unwrap_or(usize::MAX);
+            (self.inode_word(chunk, word) >> (page % in_word * INODES_PER_PAGE)) & of_page != 0
+        };
+        chunks.iter().enumerate().all(|(number, chunk): (usize, &Chunk)| {
+            let mut pages = (0..).zip(&chunk.pages);
+            pages.all(|(index, page)| !page.is_null() || !in_use(number, index))
+        })
     }
 
     pub(crate) fn inode_word(&self, chunk: usize, index: usize) -> u64 {

@@ -83,6 +83,9 @@ pub(crate) struct ScanFound {
     pub(crate) damaged: BTreeMap<Ino, Error>,
     /// Inodes of which the extended attributes can't be read, and why.
     pub(crate) bad_xattrs: BTreeMap<Ino, Error>,
+    /// Numbers that directories name, and for which the inode directory has no place: their word is damaged, and
+    /// what they own is not marked.
+    pub(crate) unplaced: BTreeMap<Ino, Error>,
     /// Inodes put off for the last pass.
     torn: Vec<Ino>,
 }
@@ -255,10 +258,17 @@ impl Scan<'_> {
             pairs: LoggedPairs::default(),
             xattr_root: identity.xattr_root,
             project: identity.project,
+            chunks: self.chunks,
+            unplaced: BTreeMap::new(),
         };
         replay(self.pm, &id, Some(identity.kind), line, &mut log)?;
-        let ScannedLog { mut taking, accepted, entries, mappings, pairs, xattr_root, project } =
-            log;
+        let ScannedLog {
+            mut taking, accepted, entries, mappings, pairs, xattr_root, project, ..
+        } = log;
+        found.unplaced.extend(log.unplaced.into_values().map(|named| {
+            let what = format!("it names inode {named}, for which the inode directory has no page");
+            (named, Error::damaged_inode(ino, "names", place.addr, what))
+        }));
         if identity.kind != FileKind::Directory {
             let (mut has_pairs, mut partners) = (false, PartnerPages::default());
             resolve(mappings.all(), &mut |first, extent| {
@@ -315,6 +325,9 @@ struct ScannedLog<'a> {
     pairs: LoggedPairs,
     xattr_root: PmAddr,
     project: u32,
+    chunks: &'a Chunks,
+    /// Names of numbers that have no place, by their cookies.
+    unplaced: BTreeMap<u64, Ino>,
 }
 
 /// What an inode has of the pool's pages.
@@ -397,11 +410,15 @@ impl Fold for ScannedLog<'_> {
         Ok(())
     }
 
-    fn name(&mut self, _at: &Logged<'_>, _name: &NameSaid<'_>) -> Result<()> {
+    fn name(&mut self, _at: &Logged<'_>, name: &NameSaid<'_>) -> Result<()> {
+        if self.chunks.addr(name.ino).is_none() {
+            self.unplaced.insert(name.cookie, name.ino);
+        }
         Ok(())
     }
 
-    fn unname(&mut self, _at: &Logged<'_>, _cookie: u64) -> Result<()> {
+    fn unname(&mut self, _at: &Logged<'_>, cookie: u64) -> Result<()> {
+        self.unplaced.remove(&cookie);
         Ok(())
     }
 }
@@ -678,6 +695,7 @@ impl ScanFound {
         self.paired.extend(other.paired);
         self.damaged.extend(other.damaged);
         self.bad_xattrs.extend(other.bad_xattrs);
+        self.unplaced.extend(other.unplaced);
         self.torn.extend(other.torn);
     }
 }

@@ -16,6 +16,7 @@ mod held;
 mod invariants;
 mod lanes;
 mod log_ends;
+mod lost_words;
 mod older_states;
 mod pools;
 mod redo;

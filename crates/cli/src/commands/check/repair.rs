@@ -102,9 +102,9 @@ fn once(
     let done = repair(&pm, effort, &mut help);
     if let Err(error @ Error::NoSpace) = &done {
         bail!(
-            "{error}: files that have pages of others get copies of their own, for which too few pages are free; mount \
-             the pool, remove what you can do without, and repair it then, or copy all that can be read from a \
-             mount with -o ro"
+            "{error}: files that have pages of others get copies of their own, for which too few pages are free; copy \
+             all that can be read from a mount with -o ro, and mount the pool for writing no more before that: to \
+             remove or change one of these files takes pages from others"
         );
     }
     Ok(done?)
