@@ -16,6 +16,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use novale_core::{Ctx, Fs, Ino, Result};
 
+use crate::gate::Gate;
 use crate::late::Late;
 use crate::locked::locked;
 
@@ -56,8 +57,15 @@ impl OpenFiles {
     }
 
     /// One has ended, and with it the mappings made of it. What they have stored and was only answered to be written back
-    /// is written before the mark goes: from then on others write by themselves.
-    pub(crate) fn ended(&self, fs: &Fs, ctx: &Ctx, ino: Ino, late: &Late) -> Result<()> {
+    /// is written before the mark goes: from then on others write by themselves. Whoever waits for that has no pass: what
+    /// is written back needs one, which it does not get behind somebody who closes the gate.
+    pub(crate) fn ended(
+        &self,
+        (fs, gate): (&Fs, &Gate),
+        ctx: &Ctx,
+        ino: Ino,
+        late: &Late,
+    ) -> Result<()> {
         if !self.begins_end(ino) {
             return Ok(());
         }
@@ -65,7 +73,10 @@ impl OpenFiles {
             late.wait(&[ino]);
             // What a kernel wanted that has no open file any more, it wants no longer.
             let is_over = || self.files().get(&ino.get()).is_none_or(|file| file.open == 0);
-            let done = if fs.mounts() == 1 { fs.end_mapped(ctx, ino, is_over) } else { Ok(()) };
+            let done = match gate.enter() {
+                Ok(_pass) if fs.mounts() == 1 => fs.end_mapped(ctx, ino, is_over),
+                _ => Ok(()),
+            };
             if self.is_end(ino) {
                 return done;
             }
@@ -138,7 +149,7 @@ mod tests {
             NewInode { kind: FileKind::File, mode: 0o600, uid: 0, gid: 0, rdev: 0, target: b"" };
         let ctx = Novale::ctx();
         let ino = fs.create(&ctx, Node::ROOT, b"file", &new).unwrap().ino;
-        let (files, late) = (OpenFiles::default(), Arc::new(Late::default()));
+        let (files, late, gate) = (OpenFiles::default(), Arc::new(Late::default()), Gate::new());
         fs.add_mount();
         files.opened(ino);
         fs.set_mapped(&ctx, ino, true).unwrap();
@@ -149,9 +160,12 @@ mod tests {
         std::thread::scope(|scope| {
             let (tell, told) = channel();
             let (files, fs, late) = (&files, &fs, &late);
-            scope.spawn(move || tell.send(files.ended(fs, &ctx, ino, late)).unwrap());
+            let gate = &gate;
+            scope.spawn(move || tell.send(files.ended((fs, gate), &ctx, ino, late)).unwrap());
             assert!(told.recv_timeout(Duration::from_millis(200)).is_err());
             assert!(fs.is_mapped(&ctx, ino).unwrap());
+            // Who waits for that keeps no one from draining.
+            gate.drain();
             late.end(now, Ok(4));
             told.recv().unwrap().unwrap();
         });

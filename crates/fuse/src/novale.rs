@@ -212,7 +212,7 @@ impl Novale {
 
     /// The kernel has the file open once less.
     fn no_more_open(&self, ino: Ino) -> Reply<()> {
-        self.done(self.open_files.ended(&self.fs, &Self::ctx(), ino, &self.late))
+        self.done(self.open_files.ended((&self.fs, &self.gate), &Self::ctx(), ino, &self.late))
     }
 
     /// What a file handle's inode number leads to, `.` or `..`.
@@ -580,8 +580,8 @@ impl Service for Novale {
     }
 
     fn maps(&self, ino: Ino, asks: bool) -> Reply<bool> {
-        let _pass = self.enter(&[ino])?;
         self.open_files.before_mapping(ino);
+        let _pass = self.enter(&[ino])?;
         if asks {
             return self.done(self.fs.ask_to_map(&Self::ctx(), ino));
         }
@@ -608,9 +608,7 @@ impl Service for Novale {
         if open.stores {
             self.stores.ended(ino);
         }
-        if self.settings.shared
-            && let Ok(_pass) = self.gate.enter()
-        {
+        if self.settings.shared {
             self.no_more_open(ino).unwrap_or_default();
         }
     }

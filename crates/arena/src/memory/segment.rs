@@ -52,7 +52,7 @@ pub(crate) struct Segment {
     len: u64,
     /// This process' knowledge of how much is allocated; another process may have added more.
     limit: AtomicU64,
-    /// How much of the file is mapped, as far as there is any.
+    /// Bytes of the file that are mapped; may be more than it has.
     mapped: AtomicU64,
     file: Option<File>,
 }
@@ -136,6 +136,10 @@ impl Segment {
     fn map(&self, file: &File, to: u64) -> bool {
         let from = self.mapped.load(Relaxed) / GROWTH * GROWTH;
         let to = to.saturating_add(AHEAD).next_multiple_of(GROWTH).min(self.len);
+        if to <= from {
+            // Another thread has done it meanwhile.
+            return true;
+        }
         // SAFETY: `from` is at most the length of the mapping.
         let at = unsafe { self.base.add(to_usize(from)) }.as_ptr().cast();
         let access = ProtFlags::READ | ProtFlags::WRITE;
@@ -156,7 +160,7 @@ impl Segment {
     #[inline]
     pub(crate) fn map_ahead(&self) {
         let (known, mapped) = (self.limit.load(Relaxed), self.mapped.load(Relaxed));
-        if mapped - known < AHEAD / 2 && mapped < self.len {
+        if mapped.saturating_sub(known) < AHEAD / 2 && mapped < self.len {
             self.map_more(known);
         }
     }

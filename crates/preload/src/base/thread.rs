@@ -118,7 +118,7 @@ extern "C" fn at_end(call: u64, with: u64, _: u64) -> i32 {
 }
 
 /// Bytes of the stack that calls are served on; memory is taken as it is used.
-const STACK_BYTES: usize = 512 << 10;
+pub(crate) const STACK_BYTES: usize = 512 << 10;
 const GUARD_BYTES: usize = 4096;
 
 global_asm!(

@@ -227,8 +227,8 @@ global_asm!(
     "mov rcx, qword ptr [rip + novale_thread@GOTTPOFF]",
     "lea rsp, [rbp - 272]",
     "7:",
-    // A thread that is about to end stays on the program's stack, and so does a call about stacks, and the
-    // first that each thread makes, of its mask.
+    // A thread that is about to end stays on the program's stack, and so does a call about stacks, and those
+    // of its mask before the first other one.
     "cmp eax, {exit}",
     "je 3f",
     "cmp eax, {alternate}",
@@ -307,7 +307,7 @@ global_asm!(
     "jmp r11",
     // All calls of a child that uses this memory are the kernel's; by its first it lets threads in, and signals,
     // and of a program that it starts the environment may have to be another one. It is on a stack of its parent's
-    // making, which may be small, and goes on on the one that its parent has for this library and waits outside of.
+    // making, which may be small: it takes its parent's stack in this library, which is free while the parent waits.
     "8:",
     "cmp dword ptr fs:[rcx], {borrowed}",
     "jne 9f",
@@ -329,6 +329,11 @@ global_asm!(
     "fxsave64 [rsp]",
     "mov r8, rsp",
     "mov r9, qword ptr fs:[rcx + 8]",
+    // A handler of the program's, which may run in the middle of that, stays where it is.
+    "mov r10, r9",
+    "sub r10, rsp",
+    "cmp r10, {stack_bytes}",
+    "cmovb r9, rsp",
     "test r9, r9",
     "cmovnz rsp, r9",
     "mov rcx, rax",
@@ -443,6 +448,7 @@ global_asm!(
     borrowed = const BORROWED as i32,
     not_borrowed = const !BORROWED as i32,
     lent = const (BORROWED | SHARED) as i32,
+    stack_bytes = const crate::base::thread::STACK_BYTES as i32,
     serve = sym serve_frame,
     block = sym crate::process::signals::novale_block,
     take_stack = sym crate::base::thread::take_stack,
