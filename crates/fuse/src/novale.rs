@@ -605,11 +605,12 @@ impl Service for Novale {
     }
 
     fn closed(&self, ino: Ino, open: OpenRequest) {
-        if open.stores {
-            self.stores.ended(ino);
-        }
         if self.settings.shared {
             self.no_more_open(ino).unwrap_or_default();
+        }
+        // Behind what is written back late, which goes by what is known of the stores.
+        if open.stores {
+            self.stores.ended(ino);
         }
     }
 
